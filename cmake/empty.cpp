@@ -1,0 +1,1 @@
+// libmuster.so is muster_static linked whole; CMake wants one source file.

@@ -1,0 +1,40 @@
+// Every algorithm: a function from a shape to one rank's program, and a table of them.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "program/program.h"
+
+namespace muster {
+
+struct Shape {
+  int nranks = 1;
+  int rank = 0;
+  int root = 0;
+};
+
+struct Algorithm {
+  const char* name;               // e.g. "ring"; unique within a collective
+  Coll coll;
+  Program (*make)(const Shape&);  // one channel; use replicate() for more
+  bool whole;                     // only for data that fits one tile and one channel (e.g. Bruck's aggregated messages)
+  bool windows;                   // loads or stores peers' buffers: all ranks' buffers must be windows, no pre_mul_sum
+  bool rank_order;                // reductions combine by rank, left to right, in one place
+  const char* idea;               // one line for people
+};
+
+std::span<const Algorithm> algorithms();
+// nullptr if there is none.
+const Algorithm* find_algorithm(Coll coll, std::string_view name);
+
+// The grouped sends and receives of one rank, in call order.
+struct Message {
+  bool is_send = false;
+  int peer = 0;
+};
+// One channel per peer and direction; a send to self is paired with the receive from self in order and copied.
+Program send_recv(int nranks, int rank, std::span<const Message> messages);
+
+}  // namespace muster

@@ -1,0 +1,20 @@
+#include "base/error.h"
+
+#include <cstring>
+
+namespace muster {
+
+Error::~Error() = default;
+
+std::string describe_errno(int error) {
+  const char* name = strerrorname_np(error);
+  const char* text = strerrordesc_np(error);
+  return fmt::format("{} ({})", name ? name : std::to_string(error), text ? text : "unknown error");
+}
+
+void fail_errno(int error, std::string_view what, std::string_view remedy) {
+  if (remedy.empty()) fail(Result::system_error, "{}: {}", what, describe_errno(error));
+  fail(Result::system_error, "{}: {}. {}", what, describe_errno(error), remedy);
+}
+
+}  // namespace muster

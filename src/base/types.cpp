@@ -1,0 +1,39 @@
+#include "muster/types.h"
+
+#include <cstring>
+
+#include "base/error.h"
+
+namespace muster {
+
+const char* name_of(DataType t) {
+  static constexpr const char* names[kDataTypes] = {"int8",    "uint8",   "int32",    "uint32",      "int64",      "uint64",
+                                                    "float16", "float32", "float64",  "bfloat16",    "float8_e4m3", "float8_e5m2"};
+  const auto i = static_cast<unsigned>(t);
+  return i < kDataTypes ? names[i] : "?";
+}
+
+const char* name_of(RedOp op) {
+  static constexpr const char* names[kRedOps] = {"sum", "prod", "max", "min", "avg", "pre_mul_sum"};
+  const auto i = static_cast<unsigned>(op);
+  return i < kRedOps ? names[i] : "?";
+}
+
+const char* name_of(Result r) {
+  static constexpr const char* names[] = {"success",       "unhandled device error", "system error", "internal error", "invalid argument",
+                                          "invalid usage", "remote error",           "in progress",  "timeout"};
+  const auto i = static_cast<unsigned>(r);
+  return i < std::size(names) ? names[i] : "?";
+}
+
+ReduceOp ReduceOp::pre_mul_sum(const void* scalar, DataType type) {
+  const size_t bytes = size_of(type);
+  if (!scalar) fail(Result::invalid_argument, "pre_mul_sum: scalar is null; pass the address of one {} value", name_of(type));
+  if (!bytes) fail(Result::invalid_argument, "pre_mul_sum: {} is not an element type", static_cast<int>(type));
+  ReduceOp op(RedOp::pre_mul_sum);
+  op.scalar_type = type;
+  std::memcpy(&op.scalar_bits, scalar, bytes);
+  return op;
+}
+
+}  // namespace muster

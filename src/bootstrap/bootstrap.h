@@ -1,0 +1,75 @@
+// How the ranks of a communicator find each other, exchange what must be agreed on, and notice a death.
+//
+// A UniqueId holds the root's address and a random 256-bit key. Every rank connects to the root, both prove that they
+// know the key (HMAC-SHA256 challenge-response), and the root hands each rank its ring neighbour's address. From then on
+// exchanges travel round the ring; its connections stay open and tell when a process ends.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/fd.h"
+#include "base/options.h"
+#include "muster/muster.h"
+
+namespace muster {
+
+class Bootstrap {
+ public:
+  struct Peer {
+    std::string host;   // for messages
+    int pid = 0;        // for messages
+  };
+  struct Trouble {
+    int rank = -1;      // whose; -1 unknown
+    Result code = Result::remote_error;
+    std::string message;
+  };
+
+  // Blocks until all ranks have met. Errors: garbage or used id, duplicate rank, ranks that never came (named), different
+  // nranks, unusable interface.
+  static std::unique_ptr<Bootstrap> connect(const UniqueId& id, int nranks, int rank, const Options& options, Deadline deadline);
+  virtual ~Bootstrap() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual const std::vector<Peer>& peers() const = 0;
+  // A random number, equal on all ranks, that names this communicator.
+  virtual uint64_t communicator_id() const = 0;
+
+  // Every rank's text, by rank.
+  virtual std::vector<std::string> all_gather(std::string_view mine, Deadline deadline) = 0;
+  void barrier(Deadline deadline) { all_gather({}, deadline); }
+
+  // Passes descriptors between the ranks of `group` (ascending, same on each of them, includes this rank) over a UNIX
+  // socket with an abstract name, authenticated like everything else. Each member gives `mine` (same number of each);
+  // `receive` is called for each other member's descriptors, one member at a time, so that few are open at once.
+  // Throws system_error naming the reason if the members can't reach each other by UNIX sockets.
+  virtual void exchange_fds(const std::vector<int>& group, const std::vector<int>& mine,
+                            const std::function<void(int rank, std::vector<Fd> fds)>& receive, Deadline deadline) = 0;
+
+  // From here on, deaths and errors of other ranks are reported, once each, from a helper thread that sleeps when idle.
+  virtual void watch(std::function<void(const Trouble&)> report) = 0;
+  // Tells all other ranks (best effort, never blocks): their report is called with this.
+  virtual void announce(const Trouble& trouble) = 0;
+  // A clean goodbye: peers that see this connection end later don't take it for a death. Never blocks on peers.
+  virtual void close() = 0;
+};
+
+// Where a launcher's environment says the ranks meet.
+struct Rendezvous {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  std::string launcher;  // "muster run", "torchrun", "Open MPI", "MPICH", "Slurm", for messages
+  UniqueId id;           // ready on every rank
+};
+// Throws invalid_usage naming the variables looked for when there is no launcher's environment.
+Rendezvous rendezvous_from_environment(const Options& options, Deadline deadline);
+
+}  // namespace muster
