@@ -1,0 +1,55 @@
+// Where a reference points: a chunk of a buffer of a rank; and which places are the same memory in place.
+#pragma once
+
+#include <cstdint>
+
+#include "program/program.h"
+
+namespace muster {
+
+struct Place {
+  int rank = 0;
+  uint16_t buffer = 0;
+  uint32_t chunk = 0;
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
+// Piece `piece` of a local or window reference made by rank `p.rank`.
+inline Place place_of(const Program& p, const Ref& r, uint32_t piece) {
+  const int rank = r.kind == Ref::Kind::window ? r.peer : p.rank;
+  const uint32_t chunks = r.buffer <= kScratch && p.coll != Coll::send_recv ? p.buffer_chunks[r.buffer] : 1;
+  return {rank, r.buffer, chunks ? (r.chunk + piece) % chunks : r.chunk + piece};
+}
+
+// When a collective is called in place, input and output share memory. Returns one name for both names of a
+// place.
+inline Place in_place(Coll coll, int root, Place at) {
+  const auto chunk_of_rank = static_cast<uint32_t>(at.rank);
+  switch (coll) {
+    case Coll::all_reduce:
+    case Coll::broadcast:
+    case Coll::all_to_all:
+      if (at.buffer == kInput) at.buffer = kOutput;
+      break;
+    case Coll::reduce:
+      if (at.buffer == kInput && at.rank == root) at.buffer = kOutput;
+      break;
+    case Coll::reduce_scatter:
+      if (at.buffer == kOutput) at = {at.rank, kInput, chunk_of_rank};
+      break;
+    case Coll::all_gather:
+      if (at.buffer == kInput) at = {at.rank, kOutput, chunk_of_rank};
+      break;
+    case Coll::gather:
+      if (at.buffer == kInput && at.rank == root) at = {at.rank, kOutput, chunk_of_rank};
+      break;
+    case Coll::scatter:
+      if (at.buffer == kOutput && at.rank == root) at = {at.rank, kInput, chunk_of_rank};
+      break;
+    case Coll::send_recv:
+      break;
+  }
+  return at;
+}
+
+}  // namespace muster
