@@ -5,28 +5,86 @@
 namespace muster {
 
 namespace {
+constexpr bool kWhole = true, kWindows = true, kRankOrder = true;
+
+// name, collective, make, whole, windows, rank_order, idea
+// clang-format off
 constexpr Algorithm kAlgorithms[] = {
-    {"one_shot", Coll::all_reduce, one_shot_all_reduce, false, false, true,
-     "everybody sends to everybody, each combines all"},
-    {"direct", Coll::all_reduce, direct_all_reduce, false, false, true,
+    {"one_shot",         Coll::all_reduce,     one_shot_all_reduce, false, false, kRankOrder,
+     "everybody sends everything to everybody; each combines all"},
+    {"direct",           Coll::all_reduce,     direct_all_reduce, false, false, kRankOrder,
      "each rank combines one slice and sends it to all"},
+    {"ring",             Coll::all_reduce,     ring_all_reduce, false, false, false,
+     "slices travel round a ring twice: summed, then copied"},
+    {"doubling",         Coll::all_reduce,     doubling_all_reduce, false, false, false,
+     "partners 1, 2, 4 ... away exchange all they have"},
+    {"halving_doubling", Coll::all_reduce,     halving_doubling_all_reduce, kWhole, false, false,
+     "partners exchange halves of halves, then the results"},
+    {"bruck",            Coll::all_reduce,     bruck_all_reduce, kWhole, false, false,
+     "logarithmically many messages for any rank count"},
+    {"window",           Coll::all_reduce,     window_all_reduce, false, kWindows, kRankOrder,
+     "each rank loads one slice from all and stores it to all"},
 
-    {"direct", Coll::reduce_scatter, direct_reduce_scatter, false, false, true,
+    {"direct",           Coll::reduce_scatter, direct_reduce_scatter, false, false, kRankOrder,
      "each rank receives all parts of its shard"},
+    {"ring",             Coll::reduce_scatter, ring_reduce_scatter, false, false, false,
+     "partial sums travel round a ring"},
+    {"bruck",            Coll::reduce_scatter, bruck_reduce_scatter, kWhole, false, false,
+     "logarithmically many messages for any rank count"},
+    {"window",           Coll::reduce_scatter, window_reduce_scatter, false, kWindows, kRankOrder,
+     "each rank loads its shard from all"},
 
-    {"direct", Coll::all_gather, direct_all_gather, false, false, false, "each rank sends its part to all"},
+    {"direct",           Coll::all_gather,     direct_all_gather, false, false, false,
+     "each rank sends its part to all"},
+    {"ring",             Coll::all_gather,     ring_all_gather, false, false, false,
+     "parts travel round a ring"},
+    {"bruck",            Coll::all_gather,     bruck_all_gather, kWhole, false, false,
+     "each message doubles what a rank has"},
+    {"window",           Coll::all_gather,     window_all_gather, false, kWindows, false,
+     "each rank loads the others' parts"},
 
-    {"direct", Coll::broadcast, direct_broadcast, false, false, false, "the root sends to all"},
+    {"direct",           Coll::broadcast,      direct_broadcast, false, false, false,
+     "the root sends to all"},
+    {"binomial",         Coll::broadcast,      binomial_broadcast, false, false, false,
+     "who has it passes it on: a tree of logarithmic depth"},
+    {"chain",            Coll::broadcast,      chain_broadcast, false, false, false,
+     "tiles pass from rank to rank, many at a time"},
+    {"scatter_gather",   Coll::broadcast,      sliced_broadcast, false, false, false,
+     "the root scatters slices, the others gather them"},
+    {"window",           Coll::broadcast,      window_broadcast, false, kWindows, false,
+     "each rank loads from the root"},
 
-    {"direct", Coll::reduce, direct_reduce, false, false, true, "all send to the root, which combines all"},
+    {"direct",           Coll::reduce,         direct_reduce, false, false, kRankOrder,
+     "all send to the root, which combines all"},
+    {"binomial",         Coll::reduce,         binomial_reduce, false, false, false,
+     "a tree of logarithmic depth; each rank adds its children's sums"},
+    {"chain",            Coll::reduce,         chain_reduce, false, false, false,
+     "sums pass from rank to rank, many tiles at a time"},
+    {"scatter_gather",   Coll::reduce,         sliced_reduce, false, false, kRankOrder,
+     "each rank combines one slice; the root gathers them"},
+    {"window",           Coll::reduce,         window_reduce, false, kWindows, kRankOrder,
+     "each rank loads one slice from all and stores it at the root"},
 
-    {"pairwise", Coll::all_to_all, pairwise_all_to_all, false, false, false,
+    {"pairwise",         Coll::all_to_all,     pairwise_all_to_all, false, false, false,
      "each rank sends to all, next rank first"},
+    {"window",           Coll::all_to_all,     window_all_to_all, false, kWindows, false,
+     "each rank loads its parts from all; not in place"},
 
-    {"direct", Coll::gather, direct_gather, false, false, false, "all send to the root"},
+    {"direct",           Coll::gather,         direct_gather, false, false, false,
+     "all send to the root"},
+    {"binomial",         Coll::gather,         binomial_gather, kWhole, false, false,
+     "subtrees travel in one message each"},
+    {"window",           Coll::gather,         window_gather, false, kWindows, false,
+     "each rank stores its part at the root"},
 
-    {"direct", Coll::scatter, direct_scatter, false, false, false, "the root sends each rank its part"},
+    {"direct",           Coll::scatter,        direct_scatter, false, false, false,
+     "the root sends each rank its part"},
+    {"binomial",         Coll::scatter,        binomial_scatter, kWhole, false, false,
+     "subtrees travel in one message each"},
+    {"window",           Coll::scatter,        window_scatter, false, kWindows, false,
+     "each rank loads its part from the root"},
 };
+// clang-format on
 }  // namespace
 
 std::span<const Algorithm> algorithms() { return kAlgorithms; }

@@ -4,13 +4,6 @@
 
 namespace muster {
 
-namespace {
-Builder start(const char* name, Coll coll, const Shape& s, uint32_t chunks = 1) {
-  return Builder(name, coll, s.nranks, s.rank, s.root, chunks);
-}
-uint32_t me(const Shape& s) { return static_cast<uint32_t>(s.rank); }
-}  // namespace
-
 // Each rank sends all it has to all others and combines everything itself.
 Program one_shot_all_reduce(const Shape& s) {
   Builder b = start("one_shot", Coll::all_reduce, s);
@@ -26,13 +19,13 @@ Program direct_reduce_scatter(const Shape& s) {
     const auto c = static_cast<uint32_t>(to.peer);
     b.step(c, {contribution(c)}, {to});
   }
-  b.finish(me(s), by_rank(s, contribution(me(s))), {output(0)});
+  b.finish(chunk_of_me(s), by_rank(s, contribution(chunk_of_me(s))), {output(0)});
   return b.done();
 }
 
 Program direct_all_gather(const Shape& s) {
   Builder b = start("direct", Coll::all_gather, s);
-  b.step(me(s), {input(0)}, with(slots_of_others(s), output(me(s))));
+  b.step(chunk_of_me(s), {input(0)}, with(slots_of_others(s), output(chunk_of_me(s))));
   for (int i = 1; i < s.nranks; ++i) {
     const int from = wrap(s.rank - i, s.nranks);  // in the order in which the others send
     const auto c = static_cast<uint32_t>(from);
@@ -68,7 +61,7 @@ Program direct_reduce(const Shape& s) {
 Program direct_gather(const Shape& s) {
   Builder b = start("direct", Coll::gather, s);
   if (s.rank == s.root) {
-    b.step(0, {input(0)}, {output(me(s))});
+    b.step(0, {input(0)}, {output(chunk_of_me(s))});
     for (const Ref& from : slots_of_others(s)) b.step(0, {from}, {output(static_cast<uint32_t>(from.peer))});
   } else {
     b.step(0, {input(0)}, {slot(s.root)});
@@ -80,7 +73,7 @@ Program direct_scatter(const Shape& s) {
   Builder b = start("direct", Coll::scatter, s);
   if (s.rank == s.root) {
     for (const Ref& to : slots_of_others(s)) b.step(0, {input(static_cast<uint32_t>(to.peer))}, {to});
-    b.step(0, {input(me(s))}, {output(0)});
+    b.step(0, {input(chunk_of_me(s))}, {output(0)});
   } else {
     b.step(0, {slot(s.root)}, {output(0)});
   }
@@ -92,7 +85,7 @@ Program direct_scatter(const Shape& s) {
 Program pairwise_all_to_all(const Shape& s) {
   Builder b = start("pairwise", Coll::all_to_all, s);
   for (const Ref& to : slots_of_others(s)) b.step(0, {input(static_cast<uint32_t>(to.peer))}, {to});
-  b.step(0, {input(me(s))}, {output(me(s))});
+  b.step(0, {input(chunk_of_me(s))}, {output(chunk_of_me(s))});
   for (int i = 1; i < s.nranks; ++i) {
     const int from = wrap(s.rank - i, s.nranks);
     b.step(0, {slot(from)}, {output(static_cast<uint32_t>(from))});

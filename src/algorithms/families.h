@@ -18,11 +18,53 @@ Program direct_gather(const Shape&);
 Program direct_scatter(const Shape&);
 Program pairwise_all_to_all(const Shape&);
 
+// ring.cpp: each rank talks to its two neighbours only.
+Program ring_reduce_scatter(const Shape&);
+Program ring_all_gather(const Shape&);
+Program ring_all_reduce(const Shape&);
+Program chain_broadcast(const Shape&);
+Program chain_reduce(const Shape&);
+
+// halving_doubling.cpp: partners at distances that are powers of two.
+Program doubling_all_reduce(const Shape&);
+Program halving_doubling_all_reduce(const Shape&);
+
+// bruck.cpp: logarithmic for any number of ranks.
+Program bruck_all_gather(const Shape&);
+Program bruck_reduce_scatter(const Shape&);
+Program bruck_all_reduce(const Shape&);
+
+// binomial.cpp: the tree in which a rank's parent lacks its lowest bit.
+Program binomial_broadcast(const Shape&);
+Program binomial_reduce(const Shape&);
+Program binomial_gather(const Shape&);
+Program binomial_scatter(const Shape&);
+
+// slices.cpp: the root's data in one slice per rank, so that all ranks share the work.
+Program sliced_broadcast(const Shape&);
+Program sliced_reduce(const Shape&);
+
+// window.cpp: ranks load and store each other's buffers.
+Program window_all_reduce(const Shape&);
+Program window_reduce_scatter(const Shape&);
+Program window_all_gather(const Shape&);
+Program window_broadcast(const Shape&);
+Program window_reduce(const Shape&);
+Program window_all_to_all(const Shape&);
+Program window_gather(const Shape&);
+Program window_scatter(const Shape&);
+
 // all_reduce = reduce_scatter ; all_gather. Both are programs of the same rank and of one channel.
 Program all_reduce_of(Program reduce_scatter, Program all_gather);
 
-// Rank numbers modulo n.
+inline Builder start(const char* algorithm, Coll coll, const Shape& s, uint32_t chunks = 1) {
+  return Builder(algorithm, coll, s.nranks, s.rank, s.root, chunks);
+}
+
+// Rank r modulo n, for any r; and the chunk with its number.
 inline int wrap(int r, int n) { return ((r % n) + n) % n; }
+inline uint32_t chunk_of(int r, const Shape& s) { return static_cast<uint32_t>(wrap(r, s.nranks)); }
+inline uint32_t chunk_of_me(const Shape& s) { return static_cast<uint32_t>(s.rank); }
 
 // Slots to (or from) all other ranks: rank + 1 first, so that not everybody turns to rank 0 at once.
 inline Refs slots_of_others(const Shape& s) {
