@@ -1,0 +1,120 @@
+#include "muster/muster.h"
+
+#include "algorithms/algorithms.h"
+#include "base/error.h"
+#include "comm/state.h"
+
+namespace muster {
+
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&&) noexcept = default;
+Communicator::~Communicator() = default;
+
+namespace {
+
+using Impl = Communicator::Impl;
+
+const std::shared_ptr<Impl>& require(const std::shared_ptr<Impl>& impl) {
+  if (!impl) [[unlikely]]
+    fail(Result::invalid_argument, "an empty Communicator was used. Make one with init, from_environment or init_all");
+  return impl;
+}
+
+Call collective(Coll coll, const void* send, void* recv, size_t count, DataType type, const ReduceOp& op = {}, int root = 0) {
+  Call call;
+  call.shape = {coll, type, op.op, root, count};
+  call.send = send;
+  call.recv = recv;
+  call.weight_bits = op.scalar_bits;
+  if (op.op == RedOp::pre_mul_sum && op.scalar_type != type) [[unlikely]]
+    fail(Result::invalid_argument, "{}: the factor of pre_mul_sum is {}, the elements are {}; they must be of one type", name_of(coll),
+         name_of(op.scalar_type), name_of(type));
+  return call;
+}
+
+}  // namespace
+
+int Communicator::rank() const { return require(impl_)->rank; }
+int Communicator::size() const { return require(impl_)->size; }
+const std::string& Communicator::name() const { return require(impl_)->name; }
+
+void Communicator::all_reduce(const void* send, void* recv, size_t count, DataType type, ReduceOp op, HostStream* stream) {
+  submit(require(impl_), collective(Coll::all_reduce, send, recv, count, type, op), stream);
+}
+void Communicator::broadcast(const void* send, void* recv, size_t count, DataType type, int root, HostStream* stream) {
+  submit(require(impl_), collective(Coll::broadcast, send, recv, count, type, {}, root), stream);
+}
+void Communicator::reduce(const void* send, void* recv, size_t count, DataType type, ReduceOp op, int root, HostStream* stream) {
+  submit(require(impl_), collective(Coll::reduce, send, recv, count, type, op, root), stream);
+}
+void Communicator::all_gather(const void* send, void* recv, size_t count, DataType type, HostStream* stream) {
+  submit(require(impl_), collective(Coll::all_gather, send, recv, count, type), stream);
+}
+void Communicator::reduce_scatter(const void* send, void* recv, size_t count, DataType type, ReduceOp op, HostStream* stream) {
+  submit(require(impl_), collective(Coll::reduce_scatter, send, recv, count, type, op), stream);
+}
+void Communicator::all_to_all(const void* send, void* recv, size_t count, DataType type, HostStream* stream) {
+  submit(require(impl_), collective(Coll::all_to_all, send, recv, count, type), stream);
+}
+void Communicator::gather(const void* send, void* recv, size_t count, DataType type, int root, HostStream* stream) {
+  submit(require(impl_), collective(Coll::gather, send, recv, count, type, {}, root), stream);
+}
+void Communicator::scatter(const void* send, void* recv, size_t count, DataType type, int root, HostStream* stream) {
+  submit(require(impl_), collective(Coll::scatter, send, recv, count, type, {}, root), stream);
+}
+
+void Communicator::send(const void* buffer, size_t count, DataType type, int peer, HostStream* stream) {
+  Call call;
+  call.shape = {Coll::send_recv, type, RedOp::sum, 0, count};
+  call.send = buffer;
+  call.peer = peer;
+  call.is_send = true;
+  submit(require(impl_), call, stream);
+}
+void Communicator::recv(void* buffer, size_t count, DataType type, int peer, HostStream* stream) {
+  Call call;
+  call.shape = {Coll::send_recv, type, RedOp::sum, 0, count};
+  call.recv = buffer;
+  call.peer = peer;
+  submit(require(impl_), call, stream);
+}
+
+// Everybody's byte reaches everybody, so nobody leaves before all have come.
+void Communicator::barrier() {
+  uint8_t here = 1, all = 0;
+  all_reduce(&here, &all, 1, DataType::uint8, RedOp::max);
+}
+
+Result Communicator::async_error(std::string* message) const {
+  const Impl& impl = *require(impl_);
+  if (!impl.failed()) return Result::success;
+  try {
+    impl.throw_error();
+  } catch (const Error& e) {
+    if (message) *message = e.what();
+    return e.code();
+  }
+}
+
+std::string Communicator::explain(const std::string& collective, size_t count, DataType type, ReduceOp op, int root) const {
+  const Impl& impl = *require(impl_);
+  for (int i = 0; i < kColls; ++i) {
+    const Coll coll = static_cast<Coll>(i);
+    if (collective != name_of(coll) || coll == Coll::send_recv) continue;
+    const CallShape shape{coll, type, op.op, root, count};
+    const auto describe = [](const Choice& c) {
+      return fmt::format("{} ({}), {} channel{}, tile {} B{}", c.algorithm->name, c.algorithm->idea, c.channels, c.channels == 1 ? "" : "s",
+                         c.tile_bytes, c.streamed ? ", non-temporal stores" : "");
+    };
+    const Choice slots = choose(shape, impl.inputs), windows = choose_windows(shape, impl.inputs);
+    std::string text = fmt::format("{}, {} ranks: {}: {}", to_string(shape), impl.size, describe(slots), slots.reason);
+    if (windows.algorithm) text += fmt::format("; when all buffers are from mem_alloc: {}: {}", describe(windows), windows.reason);
+    return text;
+  }
+  fail(Result::invalid_argument, "'{}' is not a collective. all_reduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all, gather and scatter are",
+       collective);
+}
+
+const char* version() { return MUSTER_VERSION; }
+
+}  // namespace muster

@@ -1,0 +1,137 @@
+// Groups: calls of one thread collected until the outermost group_end, then run side by side.
+#include <exception>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "comm/state.h"
+#include "comm/stream.h"
+
+namespace muster {
+namespace {
+
+using Impl = Communicator::Impl;
+
+struct Launch {
+  HostStream* stream;  // null: the thread that ends the group
+  Batch batch;
+};
+
+struct Group {
+  int depth = 0;
+  std::vector<Launch> launches;  // one per stream
+  std::vector<std::function<void()>> inits;
+};
+
+thread_local Group t_group;
+
+void add(Batch& batch, const std::shared_ptr<Impl>& comm, const Call& call) {
+  Batch::Part* part = nullptr;
+  for (Batch::Part& p : batch.parts)
+    if (p.comm == comm) part = &p;
+  if (!part) {
+    batch.parts.emplace_back();
+    part = &batch.parts.back();
+    part->comm = comm;
+  }
+  (call.shape.coll == Coll::send_recv ? part->messages : part->collectives).push_back(call);
+}
+
+// Calls of one communicator run in the order in which they were made, on whatever streams.
+void run_in_turn(Batch& batch) {
+  for (Batch::Part& p : batch.parts) p.comm->await_turn(p.ticket);
+  const auto end = [&] {
+    for (Batch::Part& p : batch.parts) p.comm->end_turn(p.ticket);
+  };
+  try {
+    run_batch(batch);
+  } catch (...) {
+    end();
+    throw;
+  }
+  end();
+}
+
+void launch(Launch launch) {
+  for (Batch::Part& p : launch.batch.parts) p.ticket = p.comm->take_ticket();
+  if (!launch.stream) {
+    run_in_turn(launch.batch);
+    return;
+  }
+  // std::function copies; the batch is shared instead.
+  auto batch = std::make_shared<Batch>(std::move(launch.batch));
+  launch.stream->impl().enqueue([batch] { run_in_turn(*batch); });
+}
+
+void run_inits(std::vector<std::function<void()>> inits) {
+  if (inits.empty()) return;
+  std::vector<std::exception_ptr> errors(inits.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < inits.size(); ++i)
+    threads.emplace_back([&, i] {
+      try {
+        inits[i]();
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    });
+  for (auto& t : threads) t.join();
+  for (auto& e : errors)
+    if (e) std::rethrow_exception(e);
+}
+
+}  // namespace
+
+void submit(const std::shared_ptr<Impl>& comm, const Call& call, HostStream* stream) {
+  Group& group = t_group;
+  if (group.depth == 0) [[likely]] {
+    const bool alone = !stream && call.shape.coll != Coll::send_recv;
+    if (alone && comm->all_served()) [[likely]] {
+      comm->require_usable();
+      comm->validate(call);
+      run_call(*comm, call);
+      return;
+    }
+  }
+  try {
+    comm->require_usable();
+    comm->validate(call);
+  } catch (...) {
+    group = {};  // the group is lost; the next plain call works
+    throw;
+  }
+  if (group.depth == 0) {
+    Launch l{stream, {}};
+    add(l.batch, comm, call);
+    launch(std::move(l));
+    return;
+  }
+  for (Launch& l : group.launches)
+    if (l.stream == stream) return add(l.batch, comm, call);
+  group.launches.push_back({stream, {}});
+  add(group.launches.back().batch, comm, call);
+}
+
+bool defer_init_in_group(std::function<void()> init) {
+  if (t_group.depth == 0) return false;
+  t_group.inits.push_back(std::move(init));
+  return true;
+}
+
+void group_start() { ++t_group.depth; }
+
+void group_end() {
+  Group& group = t_group;
+  if (group.depth == 0) fail(Result::invalid_usage, "group_end without group_start on this thread");
+  if (--group.depth > 0) return;
+  Group whole = std::exchange(group, {});
+  run_inits(std::move(whole.inits));
+  // Streams first: they run while this thread runs its own calls.
+  for (Launch& l : whole.launches)
+    if (l.stream) launch(std::move(l));
+  for (Launch& l : whole.launches)
+    if (!l.stream && !l.batch.parts.empty()) launch(std::move(l));
+}
+
+}  // namespace muster

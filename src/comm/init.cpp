@@ -1,0 +1,437 @@
+// The life of a communicator: ranks meet, compare what must be equal, share memory, and leave.
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/math.h"
+#include "comm/state.h"
+#include "topology/allowed_cpus.h"
+
+namespace muster {
+namespace {
+
+using Impl = Communicator::Impl;
+
+// Lanes that a collective's channels may use; one more serves point-to-point messages.
+constexpr int kCollectiveLanes = 2;
+// With kSlots slots a connection cycles through 256 KiB: a quarter of a current core's L2 (bench/transport).
+constexpr size_t kSlotBytes = 32 << 10;
+
+uint64_t random_token() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32 | device()) | 1;
+}
+
+// Names this process's address space; a forked child has another.
+uint64_t process_token() {
+  static std::mutex mutex;
+  static uint64_t token = 0;
+  static int generation = -1;
+  std::lock_guard lock(mutex);
+  if (token == 0 || generation != fork_generation()) {
+    token = random_token();
+    generation = fork_generation();
+  }
+  return token;
+}
+
+// Mappings shared by the communicators of this process.
+template <class Key, class T>
+class Registry {
+ public:
+  std::shared_ptr<T> find(Key key) {
+    std::lock_guard lock(mutex_);
+    const auto it = map_.find(key);
+    return it == map_.end() ? nullptr : it->second.lock();
+  }
+  // The value of `key`: made by `make` unless there is one.
+  template <class Make>
+  std::shared_ptr<T> get(Key key, Make make) {
+    std::lock_guard lock(mutex_);
+    std::erase_if(map_, [](const auto& e) { return e.second.expired(); });
+    auto value = map_[key].lock();
+    if (!value) map_[key] = value = make();
+    return value;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<Key, std::weak_ptr<T>> map_;
+};
+Registry<uint64_t, Segment>& segments() {
+  static auto* r = new Registry<uint64_t, Segment>;
+  return *r;
+}
+Registry<uint64_t, PeerArena>& peer_arenas() {
+  static auto* r = new Registry<uint64_t, PeerArena>;
+  return *r;
+}
+
+// What ranks tell each other at init: "key=value" lines. Fields whose name starts with '=' must be equal on all ranks.
+class Card {
+ public:
+  void set(const std::string& key, const std::string& value) { fields_[key] = value; }
+  template <class T>
+  void set(const std::string& key, T value) {
+    fields_[key] = fmt::format("{}", value);
+  }
+  const std::string& text(const std::string& key) const {
+    const auto it = fields_.find(key);
+    if (it == fields_.end()) fail(Result::internal_error, "a rank's introduction lacks {}", key);
+    return it->second;
+  }
+  template <class T = uint64_t>
+  T number(const std::string& key) const {
+    const std::string& s = text(key);
+    T v{};
+    const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), v);
+    if (error != std::errc() || end != s.data() + s.size()) fail(Result::internal_error, "a rank's introduction has {}='{}'", key, s);
+    return v;
+  }
+  const std::map<std::string, std::string>& fields() const { return fields_; }
+
+  std::string write() const {
+    std::string s;
+    for (const auto& [k, v] : fields_) s += k + "\t" + v + "\n";
+    return s;
+  }
+  static Card read(const std::string& s) {
+    Card c;
+    for (size_t at = 0; at < s.size();) {
+      const size_t end = std::min(s.find('\n', at), s.size());
+      const std::string line = s.substr(at, end - at);
+      at = end + 1;
+      if (const size_t tab = line.find('\t'); tab != line.npos) c.fields_[line.substr(0, tab)] = line.substr(tab + 1);
+    }
+    return c;
+  }
+
+ private:
+  std::map<std::string, std::string> fields_;
+};
+
+size_t last_level_cache() {
+  for (const int name : {_SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE})
+    if (const long n = sysconf(name); n > 0) return static_cast<size_t>(n);
+  return size_t{8} << 20;  // assumed where the system doesn't say
+}
+
+Card introduce(const Options& options) {
+  Card c;
+  c.set("=version", std::string(MUSTER_VERSION));
+  for (const std::string& o : options.agreement()) {
+    const size_t eq = o.find('=');
+    c.set("=" + o.substr(0, eq), o.substr(eq + 1));
+  }
+  c.set("host", host_name());
+  c.set("identity", host_identity(options.text("NCCL_HOSTID")));
+  c.set("process", process_token());
+  c.set("pid", getpid());
+  std::string cpus;
+  for (const int cpu : allowed_cpus()) cpus += fmt::format("{} ", cpu);
+  c.set("cpus", cpus);
+  c.set("quota", cpu_quota());
+  c.set("cache", last_level_cache());
+  c.set("shm", options.flag("NCCL_SHM_DISABLE") ? 0 : 1);
+  return c;
+}
+
+void compare(const std::vector<Card>& cards) {
+  for (size_t r = 1; r < cards.size(); ++r)
+    for (const auto& [key, value] : cards[0].fields()) {
+      if (key[0] != '=') continue;
+      const auto& fields = cards[r].fields();
+      const auto it = fields.find(key);
+      const std::string theirs = it == fields.end() ? "(not known there)" : it->second;
+      if (theirs != value)
+        fail(Result::invalid_usage,
+             "ranks differ in {}: rank 0 (host {}, pid {}) has '{}', rank {} (host {}, pid {}) has '{}'. It must be the same on all ranks",
+             key.substr(1), cards[0].text("host"), cards[0].text("pid"), value, r, cards[r].text("host"), cards[r].text("pid"), theirs);
+    }
+}
+
+// Cores that the ranks of this host may use together.
+double usable_cores(const std::vector<Card>& cards) {
+  std::set<std::string> cpus;
+  double quota = 0;
+  for (const Card& c : cards) {
+    const std::string& list = c.text("cpus");
+    for (size_t at = 0; at < list.size();) {
+      const size_t end = list.find(' ', at);
+      cpus.insert(list.substr(at, end - at));
+      at = end + 1;
+    }
+    const auto q = c.number<double>("quota");
+    if (q > 0 && (quota == 0 || q < quota)) quota = q;
+  }
+  const auto n = static_cast<double>(std::max<size_t>(1, cpus.size()));
+  return quota > 0 ? std::min(n, quota) : n;
+}
+
+void require_one_host(const std::vector<Card>& cards) {
+  for (size_t r = 1; r < cards.size(); ++r)
+    if (cards[r].text("identity") != cards[0].text("identity"))
+      fail(Result::invalid_usage,
+           "no transport between rank 0 (host {}, identity {}) and rank {} (host {}, identity {}): this build moves data through shared memory of "
+           "one host only. Start all ranks on one host, and unset NCCL_HOSTID if it is set",
+           cards[0].text("host"), cards[0].text("identity"), r, cards[r].text("host"), cards[r].text("identity"));
+}
+
+// All ranks say how the last step went, so that all fail together with the first one's reason.
+void agree(Bootstrap& bootstrap, const std::string& problem, Deadline deadline) {
+  const auto all = bootstrap.all_gather(problem, deadline);
+  for (const std::string& p : all)
+    if (!p.empty()) throw Error(Result::system_error, p);
+}
+
+template <class F>
+std::string problem_of(F f) {
+  try {
+    f();
+    return {};
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+void share_memory(Impl& impl, const std::vector<Card>& cards, Deadline deadline) {
+  Bootstrap& bootstrap = *impl.bootstrap;
+  const uint64_t id = bootstrap.communicator_id();
+  const int n = impl.size;
+  // The token that only those see who see the segment itself.
+  const auto tokens = bootstrap.all_gather(std::to_string(random_token()), deadline);
+  const auto token = [&](int r) {
+    uint64_t v = 0;
+    std::from_chars(tokens[static_cast<size_t>(r)].data(), tokens[static_cast<size_t>(r)].data() + tokens[static_cast<size_t>(r)].size(), v);
+    return v;
+  };
+  const bool one_process = impl.inputs.same_process;
+  const Segment::Geometry geometry{n, impl.inputs.lanes + 1, impl.inputs.slot_bytes};
+  Fd descriptor;
+  agree(bootstrap, problem_of([&] {
+          if (impl.rank == 0) impl.segment = segments().get(id, [&] { return Segment::create(geometry, token(0), &descriptor); });
+          if (!one_process && !impl.options.flag("MUSTER_WINDOWS")) return;
+          if (!one_process) Arena::of_process();
+        }),
+        deadline);
+  if (one_process) {
+    if (!impl.segment) impl.segment = segments().find(id);
+  } else {
+    const bool windows = impl.options.flag("MUSTER_WINDOWS");
+    std::vector<int> group(static_cast<size_t>(n));
+    for (int r = 0; r < n; ++r) group[static_cast<size_t>(r)] = r;
+    // Every member gives the same number of descriptors; only rank 0's first one is a segment.
+    Fd empty;
+    if (impl.rank != 0 || !windows) empty = Fd(dup(STDERR_FILENO));
+    std::string problem = problem_of([&] {
+      const int first = impl.rank == 0 ? descriptor.get() : windows ? Arena::of_process().descriptor() : empty.get();
+      const int second = windows ? Arena::of_process().descriptor() : first;
+      bootstrap.exchange_fds(
+          group, {first, second},
+          [&](int r, std::vector<Fd> fds) {
+            const Card& card = cards[static_cast<size_t>(r)];
+            if (r == 0) impl.segment = segments().get(id, [&] { return Segment::map(geometry, fds[0]); });
+            Impl::Rank& peer = impl.ranks[static_cast<size_t>(r)];
+            if (windows && !peer.same_process) {
+              peer.arena = peer_arenas().get(card.number("process"),
+                                             [&] { return std::make_shared<PeerArena>(fds[1], card.number<size_t>("arena")); });
+              peer.arena_base = peer.arena->base();
+            }
+          },
+          deadline);
+    });
+    if (windows)
+      for (Impl::Rank& r : impl.ranks)
+        if (r.same_process) r.arena_base = Arena::of_process().base();
+    agree(bootstrap, problem, deadline);
+  }
+  // Same host is what can be read through the memory, not what names say.
+  agree(bootstrap, problem_of([&] {
+          if (!impl.segment || impl.segment->token() != token(0))
+            fail(Result::system_error,
+                 "rank {} (host {}, pid {}) does not see the shared memory of rank 0 (host {}, pid {}) although both say that they are on one host ({}). "
+                 "Set NCCL_HOSTID to different values if they are not",
+                 impl.rank, cards[static_cast<size_t>(impl.rank)].text("host"), getpid(), cards[0].text("host"), cards[0].text("pid"),
+                 cards[0].text("identity"));
+          impl.segment->control(impl.rank).token.store(token(impl.rank), std::memory_order_release);
+        }),
+        deadline);
+  agree(bootstrap, problem_of([&] {
+          for (int r = 0; r < n; ++r)
+            if (impl.segment->control(r).token.load(std::memory_order_acquire) != token(r))
+              fail(Result::system_error, "rank {} (host {}) does not write to the shared memory that rank {} reads", r,
+                   cards[static_cast<size_t>(r)].text("host"), impl.rank);
+        }),
+        deadline);
+  impl.transport = std::make_unique<ShmTransport>(impl.segment, impl.rank);
+}
+
+void check_forced_choices(const Impl& impl) {
+  const std::string& forced = impl.inputs.algorithm;
+  if (forced.empty()) return;
+  std::set<std::string> names;
+  for (const Algorithm& a : algorithms()) names.insert(a.name);
+  if (!names.count(forced))
+    fail(Result::invalid_usage, "MUSTER_ALGO='{}' names no algorithm. There are: {}", forced, fmt::join(names, ", "));
+}
+
+std::shared_ptr<Impl> make(int nranks, int rank, const UniqueId& id, const Config& config, Options options) {
+  if (nranks < 1) fail(Result::invalid_argument, "a communicator of {} ranks: 1 or more are needed", nranks);
+  if (rank < 0 || rank >= nranks) fail(Result::invalid_argument, "rank {} is not in 0..{}", rank, nranks - 1);
+  set_log_level(parse_log_level(options.text("MUSTER_LOG")));
+  const auto seconds = [](double s) { return std::chrono::nanoseconds(static_cast<int64_t>(std::min(s, 1e9) * 1e9)); };
+  const Deadline deadline = Deadline::after(seconds(options.seconds("MUSTER_INIT_TIMEOUT")));
+
+  auto impl = std::make_shared<Impl>();
+  impl->options = std::move(options);
+  impl->rank = rank;
+  impl->size = nranks;
+  impl->fork_generation = fork_generation();
+  impl->timeout = seconds(impl->options.seconds("MUSTER_TIMEOUT"));
+  impl->stall_warning = seconds(impl->options.seconds("MUSTER_STALL_WARN"));
+  impl->ranks.resize(static_cast<size_t>(nranks));
+  PlanInputs& in = impl->inputs;
+  in.nranks = nranks;
+  in.reproducible = impl->options.flag("MUSTER_REPRODUCIBLE");
+  in.algorithm = impl->options.text("MUSTER_ALGO");
+  in.channels = static_cast<int>(impl->options.integer("MUSTER_CHANNELS"));
+  if (in.channels > 16) fail(Result::invalid_usage, "MUSTER_CHANNELS={}: 16 are the most", in.channels);
+  in.lanes = std::max(kCollectiveLanes, in.channels);
+  const auto slot = static_cast<size_t>(impl->options.integer("MUSTER_SLOT_BYTES"));
+  if (slot && (slot < 1024 || slot > (1 << 20) || slot % kCacheLine))
+    fail(Result::invalid_usage, "MUSTER_SLOT_BYTES={}: 1K to 1M in steps of {} bytes are possible", slot, kCacheLine);
+  in.slot_bytes = slot ? slot : kSlotBytes;
+  check_forced_choices(*impl);
+
+  if (nranks == 1) {
+    impl->name = config.name.empty() ? fmt::format("{:08x}", random_token() & 0xffffffff) : config.name;
+    impl->own_error = std::make_unique<ErrorRecord>();
+    impl->ranks[0] = {host_name(), getpid(), true, nullptr, nullptr};
+    in.same_process = true;
+    in.cache_bytes = last_level_cache();
+    in.cores = 1;
+    return impl;
+  }
+
+  impl->bootstrap = Bootstrap::connect(id, nranks, rank, impl->options, deadline);
+  impl->name = config.name.empty() ? fmt::format("{:08x}", impl->bootstrap->communicator_id() & 0xffffffff) : config.name;
+  Card mine = introduce(impl->options);
+  const bool windows = impl->options.flag("MUSTER_WINDOWS");
+  mine.set("arena", windows ? Arena::of_process().size() : 0);
+  std::vector<Card> cards;
+  for (const std::string& s : impl->bootstrap->all_gather(mine.write(), deadline)) cards.push_back(Card::read(s));
+  compare(cards);
+  require_one_host(cards);
+
+  in.same_process = true;
+  in.cache_bytes = SIZE_MAX;
+  for (int r = 0; r < nranks; ++r) {
+    const Card& c = cards[static_cast<size_t>(r)];
+    Impl::Rank& k = impl->ranks[static_cast<size_t>(r)];
+    k.host = c.text("host");
+    k.pid = c.number<int>("pid");
+    k.same_process = c.number("process") == process_token();
+    in.same_process = in.same_process && c.text("process") == cards[0].text("process");
+    in.cache_bytes = std::min(in.cache_bytes, c.number<size_t>("cache"));
+  }
+  if (!in.same_process)
+    for (int r = 0; r < nranks; ++r)
+      if (cards[static_cast<size_t>(r)].text("shm") == "0")
+        fail(Result::invalid_usage, "rank {} (host {}) has NCCL_SHM_DISABLE=1, and this build has no other transport between processes. Unset it", r,
+             impl->ranks[static_cast<size_t>(r)].host);
+  in.windows = windows;
+  const double cores = usable_cores(cards);
+  in.cores = std::max(1, static_cast<int>(cores));
+  impl->wait = WaitPolicy::choose(impl->options.text("MUSTER_WAIT"), nranks, cores);
+  enable_asymmetric_fence();
+  share_memory(*impl, cards, deadline);
+  if (in.windows) {
+    constexpr uint64_t kDescriptorBytes = 24;
+    Choice choice;
+    choice.algorithm = find_algorithm(Coll::all_gather, "direct");
+    choice.tile_bytes = kDescriptorBytes;
+    const CallShape shape{Coll::all_gather, DataType::uint8, RedOp::sum, 0, kDescriptorBytes};
+    impl->exchange = std::make_unique<CompiledPlan>(compile(choice.algorithm->make({nranks, rank, 0}), shape, choice, impl->transport.get()));
+  }
+  impl->bootstrap->watch([weak = std::weak_ptr<Impl>(impl)](const Bootstrap::Trouble& t) {
+    if (const auto comm = weak.lock(); comm && !comm->destroyed.load()) comm->set_error(t.code, t.message, false);
+  });
+  // Nobody makes calls before everybody watches and can be reached.
+  agree(*impl->bootstrap, "", deadline);
+  log_info("communicator {}: rank {} of {} on {:.3g} cores, {}", impl->name, rank, nranks, cores,
+           in.same_process ? "threads of one process" : "processes of one host");
+  return impl;
+}
+
+}  // namespace
+
+Communicator::Impl::~Impl() { leave(); }
+
+void Communicator::Impl::leave() noexcept {
+  if (!bootstrap || fork_generation != muster::fork_generation() || left.exchange(true)) return;
+  if (segment) {
+    segment->control(rank).left.store(1, std::memory_order_release);
+    for (int r = 0; r < size; ++r) segment->control(r).doorbell.ring();
+  }
+  bootstrap->close();
+}
+
+Communicator Communicator::init(int nranks, int rank, const UniqueId& id, const Config& config) {
+  Communicator c;
+  c.impl_ = make(nranks, rank, id, config, Options::from_environment());
+  return c;
+}
+
+Communicator Communicator::from_environment(const Config& config) {
+  Options options = Options::from_environment();
+  const Deadline deadline =
+      Deadline::after(std::chrono::nanoseconds(static_cast<int64_t>(std::min(options.seconds("MUSTER_INIT_TIMEOUT"), 1e9) * 1e9)));
+  const Rendezvous r = rendezvous_from_environment(options, deadline);
+  Communicator c;
+  c.impl_ = make(r.size, r.rank, r.id, config, std::move(options));
+  return c;
+}
+
+std::vector<Communicator> Communicator::init_all(int nranks, const Config& config) {
+  if (nranks < 1) fail(Result::invalid_argument, "init_all of {} ranks: 1 or more are needed", nranks);
+  const UniqueId id = nranks > 1 ? make_unique_id() : UniqueId{};
+  std::vector<Communicator> all(static_cast<size_t>(nranks));
+  std::vector<std::exception_ptr> errors(all.size());
+  std::vector<std::thread> threads;
+  for (int r = 0; r < nranks; ++r)
+    threads.emplace_back([&, r] {
+      try {
+        all[static_cast<size_t>(r)] = init(nranks, r, id, config);
+      } catch (...) {
+        errors[static_cast<size_t>(r)] = std::current_exception();
+      }
+    });
+  for (auto& t : threads) t.join();
+  for (auto& e : errors)
+    if (e) std::rethrow_exception(e);
+  return all;
+}
+
+void Communicator::destroy() {
+  if (!impl_) fail(Result::invalid_argument, "destroy of an empty Communicator");
+  if (impl_->destroyed.load()) fail(Result::invalid_argument, "communicator {}: destroyed before", impl_->name);
+  impl_->await_all();
+  impl_->destroyed.store(true);
+  impl_->leave();
+}
+
+void Communicator::abort() noexcept {
+  if (!impl_ || impl_->destroyed.load()) return;
+  impl_->set_error(Result::remote_error,
+                   fmt::format("communicator {}: aborted by {}", impl_->name, impl_->rank_name(impl_->rank)), true);
+}
+
+}  // namespace muster

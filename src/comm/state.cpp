@@ -1,0 +1,210 @@
+#include "comm/state.h"
+
+#include <sched.h>
+
+#include <cstring>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/math.h"
+
+namespace muster {
+
+using Impl = Communicator::Impl;
+
+std::string to_string(const CallShape& s) {
+  std::string text = fmt::format("{}(count {}, {}", name_of(s.coll), s.count, name_of(s.type));
+  if (reduces(s.coll)) text += fmt::format(", {}", name_of(s.op));
+  if (rooted(s.coll)) text += fmt::format(", root {}", s.root);
+  return text + ")";
+}
+
+std::string to_string(const Call& c) {
+  if (c.shape.coll != Coll::send_recv) return to_string(c.shape);
+  return fmt::format("{}(count {}, {}, peer {})", c.is_send ? "send" : "recv", c.shape.count, name_of(c.shape.type), c.peer);
+}
+
+size_t CallShapeHash::operator()(const CallShape& s) const {
+  const uint64_t head = static_cast<uint64_t>(s.coll) | static_cast<uint64_t>(s.type) << 8 | static_cast<uint64_t>(s.op) << 16 |
+                        static_cast<uint64_t>(static_cast<uint32_t>(s.root)) << 32;
+  return hash_combine(hash_combine(0, head), s.count);
+}
+
+std::string Impl::rank_name(int r) const {
+  const Rank& k = ranks[static_cast<size_t>(r)];
+  return fmt::format("rank {} (host {}, pid {})", r, k.host, k.pid);
+}
+
+void Impl::throw_error() const {
+  const ErrorRecord& e = error();
+  // Another rank may be writing it just now; if that rank died while doing so, the text is lost but not the fact.
+  for (int i = 0; i < 100'000 && e.state.load(std::memory_order_acquire) != 2; ++i) sched_yield();
+  if (e.state.load(std::memory_order_acquire) != 2)
+    throw Error(Result::remote_error, "communicator " + name + ": another rank failed before it could say why");
+  throw Error(static_cast<Result>(e.code), e.message);
+}
+
+void Impl::set_error(Result code, const std::string& message, bool announce) noexcept {
+  ErrorRecord& e = error();
+  uint32_t none = 0;
+  if (e.state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) {
+    e.code = static_cast<int>(code);
+    const size_t n = std::min(message.size(), sizeof e.message - 1);
+    std::memcpy(e.message, message.data(), n);
+    e.message[n] = 0;
+    e.state.store(2, std::memory_order_release);
+    if (announce && bootstrap) {
+      try {
+        bootstrap->announce({rank, code, message});
+      } catch (const std::exception& x) {
+        log_warn("communicator {}: the other hosts could not be told of the error: {}", name, x.what());
+      }
+    }
+  }
+  if (segment)
+    for (int r = 0; r < size; ++r) segment->control(r).doorbell.wake();
+}
+
+void Impl::require_usable() const {
+  if (destroyed.load(std::memory_order_relaxed)) [[unlikely]]
+    fail(Result::invalid_argument, "communicator {}: used after it was destroyed", name);
+  if (fork_generation != muster::fork_generation()) [[unlikely]]
+    fail(Result::invalid_usage,
+         "communicator {}: used in a process forked from the one that made it (pid {}). Make communicators after fork", name,
+         ranks[static_cast<size_t>(rank)].pid);
+  if (failed()) [[unlikely]]
+    throw_error();
+}
+
+namespace {
+
+void require_buffer(const void* p, const char* argument, const Call& call, const Impl& comm) {
+  if (!p) [[unlikely]]
+    fail(Result::invalid_argument, "{} on rank {}: {} is null", to_string(call), comm.rank, argument);
+}
+
+// Chunks of the send and receive buffers, in units of count.
+std::pair<uint64_t, uint64_t> extents(Coll coll, uint64_t n) {
+  switch (coll) {
+    case Coll::all_reduce:
+    case Coll::broadcast:
+    case Coll::reduce: return {1, 1};
+    case Coll::all_gather:
+    case Coll::gather: return {1, n};
+    case Coll::reduce_scatter:
+    case Coll::scatter: return {n, 1};
+    case Coll::all_to_all: return {n, n};
+    case Coll::send_recv: break;
+  }
+  return {1, 1};
+}
+
+}  // namespace
+
+void Impl::validate(const Call& call) const {
+  const CallShape& s = call.shape;
+  const uint64_t element = size_of(s.type);
+  if (element == 0) [[unlikely]]
+    fail(Result::invalid_argument, "{}: type {} is not an element type (0..{})", name_of(s.coll), static_cast<int>(s.type), kDataTypes - 1);
+  if (static_cast<unsigned>(s.op) >= kRedOps) [[unlikely]]
+    fail(Result::invalid_argument, "{}: operation {} is not a reduction (0..{})", name_of(s.coll), static_cast<int>(s.op), kRedOps - 1);
+  const auto n = static_cast<uint64_t>(size);
+  if (s.count > (UINT64_MAX >> 1) / element / n) [[unlikely]]
+    fail(Result::invalid_argument, "{}: count {} times {} bytes times {} ranks is more than an address space holds", name_of(s.coll), s.count, element, n);
+  if (s.coll == Coll::send_recv) {
+    if (call.peer < 0 || call.peer >= size) [[unlikely]]
+      fail(Result::invalid_argument, "{} on rank {}: peer {} is not in 0..{}", to_string(call), rank, call.peer, size - 1);
+    if (s.count) require_buffer(call.is_send ? call.send : call.recv, "buffer", call, *this);
+    return;
+  }
+  if (rooted(s.coll) && (s.root < 0 || s.root >= size)) [[unlikely]]
+    fail(Result::invalid_argument, "{} on rank {}: root {} is not in 0..{}", to_string(call), rank, s.root, size - 1);
+  if (s.count == 0) return;
+  const bool at_root = !rooted(s.coll) || s.root == rank;
+  const bool sends = at_root || s.coll == Coll::reduce || s.coll == Coll::gather;
+  const bool receives = at_root || s.coll == Coll::broadcast || s.coll == Coll::scatter;
+  if (sends) require_buffer(call.send, "send buffer", call, *this);
+  if (receives) require_buffer(call.recv, "receive buffer", call, *this);
+  if (!sends || !receives) return;
+
+  const auto [sent, received] = extents(s.coll, n);
+  const uint64_t chunk = s.count * element;
+  const auto* a = static_cast<const std::byte*>(call.send);
+  const auto* b = static_cast<const std::byte*>(call.recv);
+  if (a + sent * chunk <= b || b + received * chunk <= a) return;
+  // Overlapping: only the in-place form is defined.
+  const auto own = static_cast<uint64_t>(rank);
+  const std::byte* in_place = sent == received ? a : sent > received ? a + own * chunk : b + own * chunk;
+  const bool ok = sent >= received ? b == in_place : a == in_place;
+  if (!ok) [[unlikely]]
+    fail(Result::invalid_argument,
+         "{} on rank {}: send buffer {} and receive buffer {} overlap by other than the in-place form of this collective", to_string(call), rank,
+         call.send, call.recv);
+}
+
+void Impl::publish(const CallShape& s, uint64_t fingerprint) {
+  RankControl& control = segment->control(rank);
+  LedgerEntry& e = control.ledger[sequence % kLedgerEntries];
+  e.sequence.store(0, std::memory_order_relaxed);
+  e.shape.store(static_cast<uint64_t>(s.coll) | static_cast<uint64_t>(s.type) << 8 | static_cast<uint64_t>(s.op) << 16 |
+                    static_cast<uint64_t>(static_cast<uint32_t>(s.root)) << 32,
+                std::memory_order_release);
+  e.count.store(s.count, std::memory_order_relaxed);
+  e.fingerprint.store(fingerprint, std::memory_order_relaxed);
+  e.sequence.store(sequence, std::memory_order_release);
+  control.entered.store(sequence, std::memory_order_relaxed);
+}
+
+void Impl::await_turn(uint64_t ticket) {
+  if (served.load(std::memory_order_acquire) + 1 == ticket) return;
+  std::unique_lock lock(order_mutex);
+  order_changed.wait(lock, [&] { return served.load(std::memory_order_acquire) + 1 == ticket; });
+}
+
+void Impl::await_all() {
+  std::unique_lock lock(order_mutex);
+  order_changed.wait(lock, [&] { return all_served(); });
+}
+
+void Impl::end_turn(uint64_t ticket) {
+  {
+    std::lock_guard lock(order_mutex);
+    served.store(ticket, std::memory_order_release);
+  }
+  order_changed.notify_all();
+}
+
+const CallShape* Impl::plan_for(const CallShape& shape, Plan** plan) {
+  if (last_plan && *last_shape == shape) [[likely]] {
+    *plan = last_plan;
+    return last_shape;
+  }
+  auto it = plans.find(shape);
+  if (it == plans.end()) {
+    // All ranks make the same calls, so they forget alike; what matters is only that memory stays bounded.
+    constexpr size_t kMostPlans = 1024;
+    if (plans.size() >= kMostPlans) plans.clear();
+    auto p = std::make_unique<Plan>();
+    const auto build = [&](const Choice& choice) {
+      Program program = choice.algorithm->make({size, rank, shape.root});
+      if (choice.channels > 1) program = replicate(std::move(program), choice.channels);
+      return compile(program, shape, choice, transport.get());
+    };
+    try {
+      p->slots = build(choose(shape, inputs));
+      if (const Choice choice = choose_windows(shape, inputs); choice.algorithm) p->windows = std::make_unique<CompiledPlan>(build(choice));
+    } catch (const Error& e) {
+      // Arguments are refused alike on all ranks; memory may be short on this one only, and the others must not wait.
+      if (e.code() != Result::invalid_usage && e.code() != Result::invalid_argument) set_error(e.code(), e.what(), true);
+      throw;
+    }
+    p->shape_hash = CallShapeHash()(shape);
+    it = plans.emplace(shape, std::move(p)).first;
+  }
+  last_shape = &it->first;
+  last_plan = it->second.get();
+  *plan = last_plan;
+  return last_shape;
+}
+
+}  // namespace muster

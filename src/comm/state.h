@@ -1,0 +1,149 @@
+// A communicator's inside: what it knows of its ranks, its plans, and its health.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/fork.h"
+#include "base/options.h"
+#include "bootstrap/bootstrap.h"
+#include "device/host/arena.h"
+#include "exec/host/compiled_plan.h"
+#include "exec/host/executor.h"
+#include "exec/host/waiter.h"
+#include "muster/muster.h"
+#include "plan/planner.h"
+#include "transports/shm/segment.h"
+
+namespace muster {
+
+// One call as the user made it.
+struct Call {
+  CallShape shape;
+  const void* send = nullptr;
+  void* recv = nullptr;
+  uint64_t weight_bits = 0;
+  int peer = -1;         // send_recv
+  bool is_send = false;  // send_recv
+};
+
+// "AllReduce(count 1024, float32, sum)"
+std::string to_string(const CallShape& shape);
+std::string to_string(const Call& call);
+
+struct CallShapeHash {
+  size_t operator()(const CallShape& s) const;
+};
+
+struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
+  struct Rank {
+    std::string host;
+    int pid = 0;
+    bool same_process = false;
+    std::shared_ptr<PeerArena> arena;  // other processes'
+    std::byte* arena_base = nullptr;   // where that rank's arena is mapped here
+  };
+  struct Plan {
+    CompiledPlan slots;
+    std::unique_ptr<CompiledPlan> windows;  // null: slots are as good
+    // Calls of this shape for which no exchange of buffers is made, because the last ones found no windows. All ranks see
+    // the same answers, so they count alike.
+    uint32_t misses = 0, skip = 0;
+    uint64_t shape_hash = 0;
+  };
+
+  // --- fixed at init ---
+  std::string name;
+  int rank = 0;
+  int size = 1;
+  Options options;
+  std::unique_ptr<Bootstrap> bootstrap;     // null for one rank
+  std::shared_ptr<Segment> segment;         // null for one rank
+  std::unique_ptr<ShmTransport> transport;  // null for one rank
+  std::vector<Rank> ranks;
+  PlanInputs inputs;
+  WaitPolicy wait;
+  std::chrono::nanoseconds timeout{0}, stall_warning{0};
+  int fork_generation = 0;
+
+  // --- changed by the thread that runs calls ---
+  std::atomic<bool> running{false};
+  uint64_t sequence = 0;
+  std::unordered_map<CallShape, std::unique_ptr<Plan>, CallShapeHash> plans;
+  const CallShape* last_shape = nullptr;
+  Plan* last_plan = nullptr;
+  std::unique_ptr<CompiledPlan> exchange;  // all-gather of buffer descriptors
+  struct MessagePlan {
+    std::vector<Message> messages;
+    std::vector<MessageSize> sizes;
+    CompiledPlan plan;
+  };
+  std::unordered_map<uint64_t, std::unique_ptr<MessagePlan>> message_plans;
+  std::vector<std::byte> scratch;
+  std::vector<std::byte> descriptors;                       // of all ranks' buffers, as exchanged
+  std::vector<std::byte*> window_input, window_output;      // by rank
+
+  // --- order of calls made on different streams ---
+  std::mutex order_mutex;
+  std::condition_variable order_changed;
+  uint64_t last_ticket = 0;            // given
+  std::atomic<uint64_t> served{0};     // finished
+
+  // --- health ---
+  std::unique_ptr<ErrorRecord> own_error;  // one rank: there is no segment
+  std::atomic<bool> destroyed{false}, left{false};
+
+  ~Impl();
+
+  ErrorRecord& error() const { return segment ? segment->error() : *own_error; }
+  bool failed() const { return error().state.load(std::memory_order_relaxed) != 0; }
+  // Throws the communicator's error. failed() first.
+  [[noreturn]] void throw_error() const;
+  // Makes this the communicator's error unless it has one, wakes everybody and, if `announce`, tells other hosts.
+  void set_error(Result code, const std::string& message, bool announce) noexcept;
+  std::string rank_name(int r) const;  // "rank 3 (host a, pid 17)"
+
+  // Throws unless calls may be made: destroyed, failed, forked child.
+  void require_usable() const;
+  // Validates arguments; throws invalid_argument naming the argument.
+  void validate(const Call& call) const;
+
+  const CallShape* plan_for(const CallShape& shape, Plan** plan);
+  void publish(const CallShape& shape, uint64_t fingerprint);
+
+  uint64_t take_ticket() { return ++last_ticket; }
+  bool all_served() const { return served.load(std::memory_order_acquire) == last_ticket; }
+  void await_all();
+  // Tells peers and the helper thread that this rank is gone; once.
+  void leave() noexcept;
+  void await_turn(uint64_t ticket);
+  void end_turn(uint64_t ticket);
+};
+
+// Runs what one thread was asked to run at once: each communicator's collectives in order, its messages together,
+// communicators side by side. Throws the first error.
+struct Batch {
+  struct Part {
+    std::shared_ptr<Communicator::Impl> comm;
+    uint64_t ticket = 0;
+    std::vector<Call> collectives;
+    std::vector<Call> messages;
+  };
+  std::vector<Part> parts;
+};
+void run_batch(Batch& batch);
+// The same for the one call that a thread makes outside groups; nothing is allocated.
+void run_call(Communicator::Impl& comm, const Call& call);
+
+// Validates a call, then runs it, queues it on its stream, or keeps it for the thread's group_end.
+void submit(const std::shared_ptr<Communicator::Impl>& comm, const Call& call, HostStream* stream);
+// Inside a group: runs `init` on a thread of its own at group_end, and returns true.
+bool defer_init_in_group(std::function<void()> init);
+
+}  // namespace muster

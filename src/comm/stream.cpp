@@ -1,0 +1,77 @@
+#include "comm/stream.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <utility>
+
+namespace muster {
+
+HostStream::Impl::Impl() {
+  // Signals belong to the program's own threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_setname_np(thread_.native_handle(), "muster-stream");
+}
+
+HostStream::Impl::~Impl() {
+  {
+    std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  work_.notify_one();
+  thread_.join();
+}
+
+void HostStream::Impl::enqueue(std::function<void()> job) {
+  {
+    std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(job));
+    ++queued_;
+  }
+  work_.notify_one();
+}
+
+void HostStream::Impl::synchronize() {
+  std::unique_lock lock(mutex_);
+  const uint64_t until = queued_;
+  progress_.wait(lock, [&] { return finished_ >= until; });
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+bool HostStream::Impl::idle() {
+  std::lock_guard lock(mutex_);
+  return finished_ == queued_;
+}
+
+void HostStream::Impl::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    work_.wait(lock, [&] { return ending_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    auto job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      job();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    job = nullptr;  // what it holds goes before anybody learns that it is finished
+    lock.lock();
+    if (error && !error_) error_ = error;
+    ++finished_;
+    progress_.notify_all();
+  }
+}
+
+HostStream::HostStream() : impl_(std::make_unique<Impl>()) {}
+HostStream::~HostStream() = default;
+void HostStream::synchronize() { impl_->synchronize(); }
+bool HostStream::idle() const { return impl_->idle(); }
+
+}  // namespace muster

@@ -1,0 +1,48 @@
+// Memory of mem_alloc: one memfd per process, so that a peer process maps it once and reaches every
+// allocation.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "base/fd.h"
+
+namespace muster {
+
+class Arena {
+ public:
+  // This process's arena, made on first use. Thread-safe, like all of this class.
+  static Arena& of_process();
+
+  void* allocate(size_t bytes);  // page-aligned, zeroed; throws system_error when there is no memory
+  void release(void* p);  // null is allowed; throws invalid_argument for a pointer that isn't an allocation
+  // Where in the arena [p, p + bytes) lies, if it is inside one allocation.
+  std::optional<uint64_t> offset_of(const void* p, size_t bytes) const;
+
+  int descriptor() const;
+  size_t size() const;  // of the mapping; sparse
+  std::byte* base() const;
+
+ private:
+  Arena();
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// A peer process's arena, mapped here.
+class PeerArena {
+ public:
+  PeerArena(const Fd& descriptor, size_t bytes);
+  ~PeerArena();
+  PeerArena(const PeerArena&) = delete;
+  PeerArena& operator=(const PeerArena&) = delete;
+  std::byte* base() const { return base_; }
+
+ private:
+  std::byte* base_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace muster

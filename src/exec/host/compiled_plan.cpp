@@ -1,0 +1,173 @@
+#include "exec/host/compiled_plan.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/math.h"
+
+namespace muster {
+namespace {
+
+// Most sources or destinations of one step: bits of ReduceArgs::weighted and ::streamed.
+constexpr size_t kMostPlaces = 64;
+
+// How a number of elements is cut into parts that start on cache lines: part i is [begin(i), begin(i) + length(i)).
+class Cut {
+ public:
+  Cut(uint64_t count, uint64_t parts, size_t element) : count_(count) {
+    const uint64_t line = std::max<uint64_t>(1, kCacheLine / element);
+    part_ = parts <= 1 ? count : std::max<uint64_t>(align_up(ceil_div(count, parts), line), 1);
+  }
+  uint64_t begin(uint64_t i) const { return std::min(i * part_, count_); }
+  uint64_t length(uint64_t i) const { return std::min(part_, count_ - begin(i)); }
+  uint64_t longest() const { return std::min(part_, count_); }
+
+ private:
+  uint64_t count_, part_;
+};
+
+class Compiler {
+ public:
+  Compiler(const Program& program, Transport* transport, CompiledPlan* plan) : program_(program), transport_(transport), plan_(*plan) {}
+
+  void collective(const CallShape& call, const Choice& choice) {
+    element_ = size_of(call.type);
+    plan_.call = call;
+    plan_.choice = choice;
+    plan_.kernel = reduces(call.coll) ? reduce_kernel(call.type, call.op) : nullptr;
+    plan_.divisor = call.op == RedOp::avg && reduces(call.coll) ? static_cast<uint32_t>(program_.nranks) : 0;
+    weigh_ = call.op == RedOp::pre_mul_sum && reduces(call.coll);
+    const bool split = splits_count(call.coll);
+    chunks_ = split ? program_.chunks : 1;
+    cut_ = Cut(call.count, chunks_, element_);
+    plan_.tile = std::max<uint64_t>(1, choice.tile_bytes / element_);
+    scratch_chunk_ = align_up(cut_.longest() * element_, kCacheLine);
+    plan_.scratch_bytes = scratch_chunk_ * program_.buffer_chunks[kScratch];
+    for (const Channel& c : program_.channels) channel(c, nullptr);
+  }
+
+  void messages(const std::vector<MessageSize>& sizes, size_t tile_bytes) {
+    plan_.call.coll = Coll::send_recv;
+    tile_bytes_ = tile_bytes;
+    for (const Channel& c : program_.channels) channel(c, &sizes);
+  }
+
+ private:
+  void channel(const Channel& c, const std::vector<MessageSize>* sizes) {
+    CompiledChannel out;
+    out.first = static_cast<uint32_t>(plan_.loops.size());
+    for (const Loop& l : c.loops) {
+      CompiledLoop loop;
+      loop.first = static_cast<uint32_t>(plan_.steps.size());
+      loop.message = l.message;
+      uint64_t tile = plan_.tile;
+      if (sizes) {
+        const MessageSize& m = (*sizes)[static_cast<size_t>(l.message)];
+        element_ = 1;  // moved as bytes
+        cut_ = Cut(m.count * size_of(m.type), 1, 1);
+        tile = tile_bytes_;
+      }
+      loop.element = static_cast<uint32_t>(element_);
+      uint64_t longest = 0;
+      for (const Step& s : l.steps) longest = std::max(longest, step(s, c, tile));
+      loop.last = static_cast<uint32_t>(plan_.steps.size());
+      loop.tiles = std::max<uint64_t>(1, ceil_div(longest, tile));
+      plan_.loops.push_back(loop);
+    }
+    if (sizes) plan_.tile = tile_bytes_;
+    out.last = static_cast<uint32_t>(plan_.loops.size());
+    plan_.channels.push_back(out);
+  }
+
+  // Returns the step's longest piece.
+  uint64_t step(const Step& s, const Channel& c, uint64_t tile) {
+    if (s.sources.size() > kMostPlaces || s.destinations.size() > kMostPlaces)
+      fail(Result::invalid_usage, "{} {} of {} ranks has a step with {} sources and {} destinations; {} are the most. Choose another MUSTER_ALGO",
+           program_.algorithm, name_of(program_.coll), program_.nranks, s.sources.size(), s.destinations.size(), kMostPlaces);
+    CompiledStep out;
+    out.place = static_cast<uint32_t>(plan_.places.size());
+    out.sources = static_cast<uint16_t>(s.sources.size());
+    out.destinations = static_cast<uint16_t>(s.destinations.size());
+    out.pieces = s.pieces;
+    out.finish = s.finish && plan_.divisor > 1;
+    out.length = static_cast<uint32_t>(plan_.lengths.size());
+    out.offset = static_cast<uint32_t>(plan_.offsets.size());
+    uint64_t message = 0;
+    for (uint32_t j = 0; j < s.pieces; ++j) {
+      const uint32_t chunk = (s.extent + j) % chunks_;
+      const Cut part(cut_.length(chunk), c.parts, element_);
+      const uint64_t length = part.length(c.part);
+      plan_.lengths.push_back(length);
+      out.longest = std::max(out.longest, length);
+      message += std::min(length, tile) * element_;
+      const uint64_t start = part.begin(c.part) * element_;
+      for (const Ref& r : s.sources) plan_.offsets.push_back(offset(r, j) + start);
+      for (const Ref& r : s.destinations) plan_.offsets.push_back(offset(r, j) + start);
+    }
+    out.combines = s.pieces > 0 && (s.sources.size() > 1 || out.finish);
+    for (const Ref& r : s.sources) {
+      place(r, false, message);
+      if (r.raw && weigh_) out.combines = true;
+    }
+    for (const Ref& r : s.destinations) place(r, true, message);
+    plan_.most_places = std::max<uint32_t>(plan_.most_places, static_cast<uint32_t>(s.sources.size() + s.destinations.size()));
+    plan_.steps.push_back(out);
+    return out.longest;
+  }
+
+  uint64_t offset(const Ref& r, uint32_t piece) const {
+    if (r.kind == Ref::Kind::slot || program_.coll == Coll::send_recv) return 0;
+    const uint32_t chunk = (r.chunk + piece) % std::max<uint32_t>(1, program_.buffer_chunks[r.buffer]);
+    if (r.buffer == kScratch) return chunk * scratch_chunk_;
+    if (splits_count(program_.coll)) return cut_.begin(chunk) * element_;
+    return chunk * cut_.length(0) * element_;
+  }
+
+  void place(const Ref& r, bool destination, uint64_t message) {
+    Place p;
+    p.raw = r.raw && weigh_;
+    p.buffer = r.buffer;
+    p.peer = r.peer;
+    switch (r.kind) {
+      case Ref::Kind::local: p.kind = Place::Kind::local; break;
+      case Ref::Kind::window: p.kind = Place::Kind::window; break;
+      case Ref::Kind::slot:
+        if (message > transport_->slot_bytes())
+          fail(Result::internal_error, "{} {}: a message of {} bytes does not fit a slot of {}", program_.algorithm, name_of(program_.coll),
+               message, transport_->slot_bytes());
+        p.kind = destination ? Place::Kind::send : Place::Kind::receive;
+        if (destination)
+          p.sender = &transport_->sender(r.peer, r.lane, message);
+        else
+          p.receiver = &transport_->receiver(r.peer, r.lane);
+        break;
+    }
+    plan_.places.push_back(p);
+  }
+
+  const Program& program_;
+  Transport* transport_;
+  CompiledPlan& plan_;
+  size_t element_ = 1;
+  uint64_t chunks_ = 1;
+  Cut cut_{0, 1, 1};
+  uint64_t scratch_chunk_ = 0;
+  size_t tile_bytes_ = 0;
+  bool weigh_ = false;
+};
+
+}  // namespace
+
+CompiledPlan compile(const Program& program, const CallShape& call, const Choice& choice, Transport* transport) {
+  CompiledPlan plan;
+  Compiler(program, transport, &plan).collective(call, choice);
+  return plan;
+}
+
+CompiledPlan compile_messages(const Program& program, const std::vector<MessageSize>& sizes, size_t tile_bytes, Transport* transport) {
+  CompiledPlan plan;
+  Compiler(program, transport, &plan).messages(sizes, tile_bytes);
+  return plan;
+}
+
+}  // namespace muster

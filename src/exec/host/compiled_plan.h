@@ -1,0 +1,73 @@
+// A program bound to a call's shape and to this rank's connections: offsets and lengths are worked out, so that running a
+// step takes a few loads. Built once per shape, run many times.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "device/host/kernels.h"
+#include "plan/planner.h"
+#include "program/program.h"
+#include "transports/transport.h"
+
+namespace muster {
+
+struct Place {
+  enum class Kind : uint8_t { local, send, receive, window };
+  Kind kind = Kind::local;
+  bool raw = false;
+  uint16_t buffer = 0;
+  int32_t peer = -1;
+  SlotSender* sender = nullptr;
+  SlotReceiver* receiver = nullptr;
+};
+
+struct CompiledStep {
+  uint32_t place = 0;         // first of its places: sources, then destinations
+  uint16_t sources = 0;
+  uint16_t destinations = 0;
+  uint32_t pieces = 0;        // 0: token
+  uint32_t length = 0;        // index of the first piece's length
+  uint32_t offset = 0;        // index of the first piece's offsets (one per place)
+  uint64_t longest = 0;       // elements of the longest piece
+  bool finish = false;
+  bool combines = false;      // more than one source, or a value to weigh or divide: a kernel rather than a copy
+};
+
+struct CompiledLoop {
+  uint32_t first = 0, last = 0;  // steps
+  uint64_t tiles = 1;
+  int32_t message = -1;
+  uint32_t element = 1;          // bytes per element
+};
+
+struct CompiledChannel {
+  uint32_t first = 0, last = 0;  // loops
+};
+
+struct CompiledPlan {
+  CallShape call;
+  Choice choice;
+  std::vector<CompiledChannel> channels;
+  std::vector<CompiledLoop> loops;
+  std::vector<CompiledStep> steps;
+  std::vector<Place> places;
+  std::vector<uint64_t> lengths;  // elements, per piece
+  std::vector<uint64_t> offsets;  // bytes from the buffer's start, per piece and place
+  uint64_t tile = 0;              // elements
+  uint64_t scratch_bytes = 0;
+  uint32_t most_places = 0;       // of one step
+  ReduceFn kernel = nullptr;
+  uint32_t divisor = 0;
+};
+
+// Sizes of a send_recv program's messages, in call order.
+struct MessageSize {
+  uint64_t count = 0;
+  DataType type = DataType::int8;
+};
+
+CompiledPlan compile(const Program& program, const CallShape& call, const Choice& choice, Transport* transport);
+CompiledPlan compile_messages(const Program& program, const std::vector<MessageSize>& sizes, size_t tile_bytes, Transport* transport);
+
+}  // namespace muster

@@ -1,0 +1,60 @@
+// Runs compiled plans on host memory. One thread may drive several runs (ranks, communicators) at once: a run that can't
+// go on is left and looked at again.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "exec/host/compiled_plan.h"
+
+namespace muster {
+
+// Where a rank's buffers are in this process's address space, for window references.
+struct WindowTable {
+  std::byte* const* input = nullptr;   // by rank
+  std::byte* const* output = nullptr;
+};
+
+// A message whose fingerprint isn't the expected one.
+struct FingerprintMismatch {
+  int peer;
+  uint64_t expected;
+  uint64_t found;
+};
+
+// One plan under way. Built on the stack of the calling thread; small plans need no allocation.
+class Run {
+ public:
+  // `buffers`: input, output, scratch; or, for send_recv, each message's memory. `fingerprints`: one for a collective,
+  // else one per message.
+  Run(const CompiledPlan& plan, std::byte* const* buffers, const uint64_t* fingerprints, uint64_t weight_bits = 0,
+      WindowTable windows = {});
+
+  // Takes every step that can be taken now. True if there was one. Throws FingerprintMismatch.
+  bool advance();
+  bool done() const { return remaining_ == 0; }
+  // A rank that this run is waiting for, or -1: for messages about late ranks.
+  int waiting_for() const;
+
+ private:
+  struct Cursor {
+    uint64_t tile = 0;
+    uint32_t loop = 0;
+    uint32_t step = 0;
+  };
+  bool step(const CompiledLoop& loop, const CompiledStep& s, uint64_t tile);
+  void skip_empty(const CompiledChannel& channel, Cursor* cursor);
+  static constexpr size_t kSmallChannels = 8;
+
+  const CompiledPlan& plan_;
+  std::byte* const* buffers_;
+  const uint64_t* fingerprints_;
+  uint64_t weight_bits_;
+  WindowTable windows_;
+  uint32_t remaining_ = 0;
+  Cursor small_[kSmallChannels];
+  std::unique_ptr<Cursor[]> many_;
+  Cursor* cursors_ = small_;
+};
+
+}  // namespace muster

@@ -1,0 +1,96 @@
+#include "exec/host/waiter.h"
+
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "base/error.h"
+
+namespace muster {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// With a core for each rank a late peer is usually microseconds away; after about a millisecond (one pass takes some
+// 10 ns, bench/wait) it is busy with something else and the core is better given away.
+constexpr uint32_t kPollsAlone = 100'000;
+constexpr uint32_t kYieldsAlone = 2'000;
+// Ranks sharing a core: the peer runs only when we leave, so leave almost at once; sleep when yielding has
+// gone round many times without result.
+constexpr uint32_t kPollsShared = 20;
+constexpr uint32_t kYieldsShared = 5'000;
+
+constexpr auto kCheckEvery = std::chrono::milliseconds(20);
+constexpr auto kSleep = std::chrono::milliseconds(20);        // with the asymmetric fence no wake-up is missed
+constexpr auto kShortSleep = std::chrono::microseconds(200);  // without it one may be
+
+std::atomic<bool> g_fence{false};
+
+}  // namespace
+
+bool enable_asymmetric_fence() {
+  static const bool ok = [] {
+    const bool r = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+    g_fence.store(r);
+    return r;
+  }();
+  return ok;
+}
+
+WaitPolicy WaitPolicy::choose(std::string_view mode, int ranks, double cores) {
+  if (mode == "spin") return {UINT32_MAX, 0, false};
+  if (mode == "yield") return {kPollsShared, UINT32_MAX - kPollsShared, false};
+  if (mode == "sleep") return {kPollsShared, 20, true};
+  if (mode != "auto") fail(Result::invalid_usage, "MUSTER_WAIT='{}' can't be read: auto, spin, yield or sleep is wanted", mode);
+  if (ranks <= cores) return {kPollsAlone, kYieldsAlone, true};
+  return {kPollsShared, kYieldsShared, true};
+}
+
+void Waiter::slow() {
+  const auto now = Clock::now();
+  if (!timed_) {
+    timed_ = true;
+    since_ = checked_ = now;
+  }
+  if (watch_->tripped() || now - checked_ >= kCheckEvery) {
+    checked_ = now;
+    watch_->check(now - since_);
+  }
+  if (passes_ <= policy_.polls) return;
+  if (!policy_.sleeps || passes_ - policy_.polls <= policy_.yields) {
+    sched_yield();
+    return;
+  }
+  passes_ = policy_.polls + policy_.yields + 1;  // stay here without overflow
+  if (doorbells_.size() != 1) {
+    // Several ranks in one thread: there is no one word to sleep on.
+    const timespec nap{0, 100'000};
+    nanosleep(&nap, nullptr);
+    return;
+  }
+  auto& word = doorbells_[0]->sleeping;
+  if (!armed_) {
+    // Announce, make every peer see it, and look once more before sleeping.
+    word.store(1, std::memory_order_seq_cst);
+    if (g_fence.load(std::memory_order_relaxed)) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+    armed_ = true;
+    return;
+  }
+  const auto limit = std::chrono::nanoseconds(g_fence.load(std::memory_order_relaxed) ? std::chrono::nanoseconds(kSleep) : kShortSleep);
+  const timespec t{0, limit.count()};
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, 1, &t, nullptr, 0);
+  word.store(0, std::memory_order_relaxed);
+  armed_ = false;
+}
+
+void Waiter::end() {
+  if (armed_) doorbells_[0]->sleeping.store(0, std::memory_order_relaxed);
+  armed_ = timed_ = false;
+}
+
+}  // namespace muster

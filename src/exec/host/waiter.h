@@ -1,0 +1,68 @@
+// How a rank waits for its peers: poll, then yield, then sleep, by how many ranks share its cores.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "transports/connection.h"
+
+namespace muster {
+
+struct WaitPolicy {
+  uint32_t polls = 0;   // passes before the first yield
+  uint32_t yields = 0;  // passes with sched_yield before sleeping
+  bool sleeps = true;
+
+  // `mode`: MUSTER_WAIT. Throws invalid_usage for another word.
+  static WaitPolicy choose(std::string_view mode, int ranks, double cores);
+};
+
+// Lets sleepers do without a fence in Doorbell::ring(): true if the kernel can (membarrier), else sleeps are short.
+bool enable_asymmetric_fence();
+
+// One wait, from the first pass without progress to the next progress.
+class Waiter {
+ public:
+  // Called now and then while waiting, with the time waited so far; may throw to end the wait.
+  class Watch {
+   public:
+    virtual ~Watch() = default;
+    virtual bool tripped() const = 0;  // cheap: an error or abort is pending
+    virtual void check(std::chrono::nanoseconds waited) = 0;
+  };
+
+  // `doorbells`: of the ranks this thread drives; it sleeps on the first and only when there is one.
+  Waiter(const WaitPolicy& policy, std::span<Doorbell* const> doorbells, Watch* watch)
+      : policy_(policy), doorbells_(doorbells), watch_(watch) {}
+  ~Waiter() { reset(); }
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
+
+  // After a pass without progress.
+  void pause() {
+    ++passes_;
+    if (passes_ > policy_.polls || (passes_ & 255) == 0 || watch_->tripped()) slow();
+  }
+  // After a pass with progress.
+  void reset() {
+    if (passes_ > policy_.polls) [[unlikely]] end();
+    passes_ = 0;
+  }
+
+ private:
+  void slow();
+  void end();
+
+  WaitPolicy policy_;
+  std::span<Doorbell* const> doorbells_;
+  Watch* watch_;
+  uint32_t passes_ = 0;
+  bool armed_ = false;
+  bool timed_ = false;
+  std::chrono::steady_clock::time_point since_;
+  std::chrono::steady_clock::time_point checked_;
+};
+
+}  // namespace muster

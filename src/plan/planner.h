@@ -1,0 +1,50 @@
+// Chooses how a collective runs: algorithm, channels, tile. A pure function of the call and of inputs that all ranks
+// exchanged at init, so every rank chooses alike.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "algorithms/algorithms.h"
+#include "muster/types.h"
+
+namespace muster {
+
+// What identifies a call's plan. Equal shapes share one compiled plan.
+struct CallShape {
+  Coll coll = Coll::all_reduce;
+  DataType type = DataType::float32;
+  RedOp op = RedOp::sum;
+  int32_t root = 0;
+  uint64_t count = 0;  // elements, as the caller gave it
+  friend bool operator==(const CallShape&, const CallShape&) = default;
+};
+
+struct PlanInputs {
+  int nranks = 1;
+  int cores = 1;              // cores that the ranks of this host may use together
+  int lanes = 1;              // connections between two ranks, per direction
+  size_t slot_bytes = 0;
+  size_t cache_bytes = 0;     // last-level cache
+  bool windows = false;       // every rank can map every other rank's mem_alloc memory
+  bool same_process = false;  // all ranks are threads of one process: all memory is a window
+  bool reproducible = false;
+  std::string algorithm;      // forced; empty = free choice
+  int channels = 0;           // forced; 0 = free choice
+};
+
+struct Choice {
+  const Algorithm* algorithm = nullptr;
+  int channels = 1;
+  size_t tile_bytes = 0;       // of one chunk, per channel
+  bool streamed = false;       // outputs are written with non-temporal stores
+  std::string reason;
+};
+
+// How the call runs through slots. Throws invalid_usage when a forced algorithm can't do it.
+Choice choose(const CallShape& call, const PlanInputs& inputs);
+// How it runs when all buffers turn out to be windows; algorithm is null where slots are as good.
+Choice choose_windows(const CallShape& call, const PlanInputs& inputs);
+
+}  // namespace muster

@@ -1,0 +1,19 @@
+// Which cores this process may use: its affinity mask and its control group's CPU quota.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace muster {
+
+// OS indices of the cores in the affinity mask, ascending.
+std::vector<int> allowed_cpus();
+// The control group's CPU quota in cores (cgroup v2 cpu.max, or v1 cpu.cfs_quota_us), the smallest up the hierarchy;
+// 0 when there is none. `root` lets tests give captured files.
+double cpu_quota(const std::string& root = "");
+
+// "host name" and boot id, or what NCCL_HOSTID says instead: equal on processes of one host.
+std::string host_identity(const std::string& hostid_override);
+std::string host_name();
+
+}  // namespace muster

@@ -1,0 +1,103 @@
+// A connection: a FIFO of slots in one direction between two ranks, as the executors see it.
+//
+// Each slot is one control line (sequence, fingerprint, the first bytes of the message) and a data area for messages
+// that don't fit the line. The sender writes lines, the receiver writes the credit line; every line has one writer.
+// Whatever the transport, executors work on this memory; shared memory is the memory itself, and a network transport
+// moves it when its progress() is called.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/math.h"
+
+namespace muster {
+
+inline constexpr uint32_t kSlots = 8;             // messages a connection holds; a power of two
+inline constexpr size_t kInlineBytes = 48;        // a message up to this size travels in the control line alone
+
+struct alignas(kCacheLine) SlotLine {
+  std::atomic<uint64_t> sequence;  // number of the message in this slot, from 1; published last
+  uint64_t fingerprint;            // which call the message belongs to
+  std::byte payload[kInlineBytes];
+};
+static_assert(sizeof(SlotLine) == kCacheLine);
+
+struct alignas(kCacheLine) CreditLine {
+  std::atomic<uint64_t> consumed;  // number of the last message that the receiver is done with
+};
+
+// What both ends of a connection map.
+struct ConnectionLines {
+  CreditLine credit;
+  SlotLine slots[kSlots];
+};
+
+// Rings a sleeping peer; `sleeping` is 0 while it polls (the usual case, one load of a shared line).
+struct Doorbell {
+  std::atomic<uint32_t> sleeping;  // nonzero: its owner waits on this word with futex
+  void ring() {
+    if (sleeping.load(std::memory_order_relaxed) != 0) [[unlikely]] wake();
+  }
+  void wake();
+};
+
+// The sending end. One thread.
+class SlotSender {
+ public:
+  SlotSender(ConnectionLines* lines, std::byte* data, size_t slot_bytes, Doorbell* receiver)
+      : lines_(lines), data_(data), slot_bytes_(slot_bytes), receiver_(receiver) {}
+
+  bool ready() {
+    if (next_ <= limit_) [[likely]] return true;
+    limit_ = lines_->credit.consumed.load(std::memory_order_acquire) + kSlots;
+    return next_ <= limit_;
+  }
+  // Where the next message of `bytes` is to be written; ready() first.
+  std::byte* acquire(size_t bytes) {
+    const uint64_t i = next_ % kSlots;
+    return bytes <= kInlineBytes ? lines_->slots[i].payload : data_ + i * slot_bytes_;
+  }
+  void commit(uint64_t fingerprint) {
+    SlotLine& line = lines_->slots[next_ % kSlots];
+    line.fingerprint = fingerprint;
+    line.sequence.store(next_++, std::memory_order_release);
+    receiver_->ring();
+  }
+
+ private:
+  ConnectionLines* lines_;
+  std::byte* data_;
+  size_t slot_bytes_;
+  Doorbell* receiver_;
+  uint64_t next_ = 1;        // number of the next message
+  uint64_t limit_ = kSlots;  // highest number that may be sent, by the credit last seen
+};
+
+// The receiving end. One thread.
+class SlotReceiver {
+ public:
+  SlotReceiver(ConnectionLines* lines, const std::byte* data, size_t slot_bytes, Doorbell* sender)
+      : lines_(lines), data_(data), slot_bytes_(slot_bytes), sender_(sender) {}
+
+  bool ready() const { return line().sequence.load(std::memory_order_acquire) == next_; }
+  uint64_t fingerprint() const { return line().fingerprint; }
+  const std::byte* peek(size_t bytes) const {
+    return bytes <= kInlineBytes ? line().payload : data_ + next_ % kSlots * slot_bytes_;
+  }
+  void release() {
+    lines_->credit.consumed.store(next_++, std::memory_order_release);
+    sender_->ring();
+  }
+
+ private:
+  const SlotLine& line() const { return lines_->slots[next_ % kSlots]; }
+  ConnectionLines* lines_;
+  const std::byte* data_;
+  size_t slot_bytes_;
+  Doorbell* sender_;
+  uint64_t next_ = 1;
+};
+
+}  // namespace muster
