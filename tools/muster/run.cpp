@@ -109,7 +109,8 @@ class Job {
         start_status_ = launched.error == ENOENT ? 127 : 126;
         return false;
       }
-      ranks_[static_cast<size_t>(i)] = {.pid = launched.pid, .running = true};
+      ranks_[static_cast<size_t>(i)].pid = launched.pid;
+      ranks_[static_cast<size_t>(i)].running = true;
     }
     return true;
   }
