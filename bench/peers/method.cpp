@@ -147,7 +147,7 @@ class Measurement {
  public:
   Measurement(Library& library, const Options& options) : library_(library), options_(options) {
     size_t most = kPage;
-    for (size_t b = options.begin; b <= options.end; b *= 2)
+    for (size_t b = options.begin; b <= options.end; b *= options.factor)
       most = std::max(most, pairs_for(b) * round_up(b, kPage));
     send_ = static_cast<char*>(library.allocate(most));
     recv_ = static_cast<char*>(library.allocate(most));
@@ -245,6 +245,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--end", options.end, "Largest size, inclusive")
       ->transform(sizes)
       ->check(CLI::PositiveNumber);
+  app.add_option("--factor", options.factor, "From one size to the next")->check(CLI::Range(2, 1 << 30));
   app.add_option("--time-ms", options.time_ms, "Measured time per size")->check(CLI::PositiveNumber);
   app.add_option("--batches", options.batches, "Batches per size, of which the median counts")
       ->check(CLI::PositiveNumber);
@@ -256,7 +257,7 @@ int measure(Library& library, const Options& options) {
   const double start = now();
   bool right = true;
   Measurement measurement(library, options);
-  for (size_t bytes = options.begin; bytes <= options.end; bytes *= 2) {
+  for (size_t bytes = options.begin; bytes <= options.end; bytes *= options.factor) {
     for (const std::string& name : options.collectives) {
       const auto at = std::find(std::begin(kNames), std::end(kNames), name) - std::begin(kNames);
       const auto collective = static_cast<Collective>(at);

@@ -61,7 +61,8 @@ class Library {
 struct Options {
   std::vector<std::string> collectives = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
                                           "all_to_all"};
-  size_t begin = 8, end = size_t{256} << 20;  // bytes, inclusive; powers of two from begin
+  size_t begin = 8, end = size_t{256} << 20;  // bytes, inclusive
+  size_t factor = 2;                          // from one size to the next
   double time_ms = 50;
   int batches = 5;
   double limit_s = 0;  // no new size is begun after so many seconds; 0 = no limit
