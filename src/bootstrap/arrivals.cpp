@@ -1,0 +1,32 @@
+#include "bootstrap/arrivals.h"
+
+#include <algorithm>
+
+namespace muster {
+
+Arrivals::Arrivals(Service& service, const EndpointName& name, const Key& key) : service_(service), name_(name) {
+  service_.loop().call([&] {
+    service_.open(name_, key, [this](Arrival a) {
+      const std::lock_guard lock(mutex_);
+      queue_.push_back(std::move(a));
+      changed_.notify_one();
+    });
+  });
+}
+
+Arrivals::~Arrivals() {
+  service_.loop().call([&] { service_.close(name_); });
+}
+
+std::optional<Arrival> Arrivals::wait(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  while (queue_.empty()) {
+    if (deadline.expired()) return std::nullopt;
+    changed_.wait_for(lock, std::min<std::chrono::nanoseconds>(deadline.left(), std::chrono::hours(1)));
+  }
+  Arrival a = std::move(queue_.front());
+  queue_.pop_front();
+  return a;
+}
+
+}  // namespace muster

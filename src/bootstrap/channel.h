@@ -1,0 +1,54 @@
+// A connection that carries messages, served by the loop: both ends have proved who they are. Loop thread only.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "bootstrap/loop.h"
+#include "bootstrap/process_fd.h"
+
+namespace muster {
+
+class Channel {
+ public:
+  struct Events {
+    std::function<void(std::string_view message)> message;
+    // The peer's end or host is gone, or it sent nonsense; error 0: an orderly end of the stream. The last event.
+    std::function<void(int error)> end;
+  };
+  static constexpr size_t kMaxMessage = 64 << 20;
+
+  Channel(Loop& loop, ProcessFd fd, Events events);
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+  ~Channel();  // closes at once; not from inside one of its own events (use retire)
+
+  void send(std::string_view message);  // queued; never blocks
+
+  // Lets what is queued go out and the peer read it, then closes; events are over.
+  static void finish(std::unique_ptr<Channel> channel);
+  // Closes it as soon as no event of it is running.
+  static void retire(std::unique_ptr<Channel> channel);
+
+ private:
+  void on_ready();
+  void flush();
+  static constexpr int kMore = -1;
+  int read_some();  // kMore, or the end's error
+  void parse();
+  void end(int error);
+
+  Loop& loop_;
+  ProcessFd fd_;
+  Events events_;
+  Loop::Handle watch_ = 0;
+  std::string in_, out_;
+  size_t sent_ = 0;        // of out_
+  bool writable_ = true;   // false after a failed write: what is left to read still counts
+  bool finishing_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace muster

@@ -1,0 +1,217 @@
+#include "bootstrap/descriptors.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+
+#include "base/error.h"
+#include "bootstrap/arrivals.h"
+#include "bootstrap/root.h"
+
+namespace muster {
+namespace {
+
+constexpr size_t kPerMessage = 64;  // descriptors; the kernel's limit is 253
+constexpr char kGo = 'g', kDone = 'd', kFds = 'f';
+
+struct Member {
+  int rank;
+  int fd;
+  Deadline deadline;
+  const Bootstrap& ranks;
+
+  [[noreturn]] void lost(IoStatus status, const char* doing) const {
+    const int error = errno;
+    const Bootstrap::Peer& p = ranks.peers()[static_cast<size_t>(rank)];
+    const std::string who = describe_rank(rank, p.host, p.pid);
+    if (status == IoStatus::expired)
+      fail(Result::timeout, "{} did not answer in time while descriptors were passed ({})", who, doing);
+    if (status == IoStatus::closed)
+      fail(Result::remote_error, "{} closed its connection while descriptors were passed ({}). Look for its own error", who, doing);
+    fail(Result::system_error, "descriptors can't be passed {} {}: {}. Raise the limit of open files (ulimit -n) if it is too low", doing,
+         who, describe_errno(error));
+  }
+  void say(char what) const {
+    if (const IoStatus s = send_all(fd, {&what, 1}, deadline); s != IoStatus::done) lost(s, "to");
+  }
+  void expect(char what) const {
+    char got = 0;
+    if (const IoStatus s = recv_all(fd, &got, 1, deadline); s != IoStatus::done) lost(s, "from");
+    if (got != what) {
+      errno = EBADMSG;
+      lost(IoStatus::failed, "from");
+    }
+  }
+  void send(const int* fds, size_t count) const;
+  std::vector<Fd> receive(size_t count) const;
+};
+
+struct Control {
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * kPerMessage)] = {};
+};
+
+void Member::send(const int* fds, size_t count) const {
+  for (size_t n; count > 0; fds += n, count -= n) {
+    n = std::min(count, kPerMessage);
+    char tag = kFds;
+    iovec io{&tag, 1};
+    Control control;
+    msghdr m{};
+    m.msg_iov = &io;
+    m.msg_iovlen = 1;
+    m.msg_control = control.space;
+    m.msg_controllen = CMSG_SPACE(sizeof(int) * n);
+    cmsghdr* c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int) * n);
+    std::memcpy(CMSG_DATA(c), fds, sizeof(int) * n);
+    while (sendmsg(fd, &m, MSG_NOSIGNAL) < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EPIPE || errno == ECONNRESET) lost(IoStatus::closed, "to");
+      if (errno != EAGAIN && errno != EWOULDBLOCK) lost(IoStatus::failed, "to");
+      if (!wait_for(fd, POLLOUT, deadline)) lost(IoStatus::expired, "to");
+    }
+  }
+}
+
+std::vector<Fd> Member::receive(size_t count) const {
+  std::vector<Fd> r;
+  while (r.size() < count) {
+    char tag = 0;
+    iovec io{&tag, 1};
+    Control control;
+    msghdr m{};
+    m.msg_iov = &io;
+    m.msg_iovlen = 1;
+    m.msg_control = control.space;
+    m.msg_controllen = sizeof control.space;
+    const ssize_t n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      if (!wait_for(fd, POLLIN, deadline)) lost(IoStatus::expired, "from");
+      continue;
+    }
+    if (n == 0 || (n < 0 && errno == ECONNRESET)) lost(IoStatus::closed, "from");
+    if (n < 0) lost(IoStatus::failed, "from");
+    size_t got = 0;
+    for (cmsghdr* c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+      if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+      got = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (size_t i = 0; i < got; ++i) {
+        int received = -1;
+        std::memcpy(&received, CMSG_DATA(c) + i * sizeof(int), sizeof received);
+        r.emplace_back(received);
+      }
+    }
+    if (m.msg_flags & MSG_CTRUNC) {  // the kernel could not make all of them in this process
+      errno = EMFILE;
+      lost(IoStatus::failed, "from");
+    }
+    if (tag != kFds || got == 0 || r.size() > count) {
+      errno = EBADMSG;
+      lost(IoStatus::failed, "from");
+    }
+  }
+  return r;
+}
+
+// The group's first rank.
+void run_hub(const DescriptorExchange& x, int me, Arrivals& arrivals) {
+  std::map<int, ProcessFd> connections;
+  while (connections.size() + 1 < x.group.size()) {
+    std::optional<Arrival> a = arrivals.wait(x.deadline);
+    if (!a) fail(Result::timeout, "only {} of {} ranks of this host connected for descriptors in time", connections.size() + 1, x.group.size());
+    const int rank = static_cast<int>(a->rank);
+    if (std::find(x.group.begin() + 1, x.group.end(), rank) != x.group.end()) connections[rank] = std::move(a->fd);
+  }
+  const auto member = [&](int rank) { return Member{rank, connections.at(rank).get(), x.deadline, x.ranks}; };
+  for (const int owner : x.group) {
+    std::vector<Fd> theirs;
+    std::vector<int> fds = x.mine;
+    if (owner != me) {
+      member(owner).say(kGo);
+      theirs = member(owner).receive(x.mine.size());
+      std::transform(theirs.begin(), theirs.end(), fds.begin(), [](const Fd& f) { return f.get(); });
+    }
+    for (const int other : x.group)
+      if (other != me && other != owner) member(other).send(fds.data(), fds.size());
+    for (const int other : x.group)
+      if (other != me && other != owner) member(other).expect(kDone);
+    if (owner != me) x.receive(owner, std::move(theirs));
+  }
+}
+
+void run_member(const DescriptorExchange& x, int me, int fd) {
+  const Member hub{x.group.front(), fd, x.deadline, x.ranks};
+  for (const int owner : x.group) {
+    if (owner == me) {
+      hub.expect(kGo);
+      hub.send(x.mine.data(), x.mine.size());
+    } else {
+      x.receive(owner, hub.receive(x.mine.size()));
+      hub.say(kDone);
+    }
+  }
+}
+
+}  // namespace
+
+void DescriptorExchange::run() {
+  const int me = ranks.rank();
+  if (!std::is_sorted(group.begin(), group.end()) || std::find(group.begin(), group.end(), me) == group.end())
+    fail(Result::invalid_argument, "the group for passing descriptors must be ascending and include this rank ({})", me);
+  const bool alone = group.size() == 1 || mine.empty();
+  const int first = group.front();
+
+  Service& service = Service::get();
+  EndpointName name{Purpose::descriptors, id, 0};
+  std::unique_ptr<Arrivals> arrivals;
+  std::string offer;
+  if (!alone && me == first) {
+    name.token = random_value<uint64_t>();
+    arrivals = std::make_unique<Arrivals>(service, name, key);
+    Writer w;
+    service.listen_local().write(w);
+    offer = w.u64(name.token).take();
+  }
+  const std::vector<std::string> offers = ranks.all_gather(offer, deadline);
+
+  ProcessFd to_hub;
+  std::string trouble;
+  if (!alone && me != first) {
+    Reader r(offers[static_cast<size_t>(first)]);
+    const Address hub = Address::read(r);
+    name.token = r.u64();
+    const Bootstrap::Peer& p = ranks.peers()[static_cast<size_t>(first)];
+    try {
+      if (!r.ok()) fail(Result::invalid_argument, "rank {} and rank {} were given different groups for passing descriptors", me, first);
+      to_hub = dial(hub, {}, {name.purpose, id, key, name.token, static_cast<uint32_t>(me)}, deadline,
+                    {describe_rank(first, p.host, p.pid), "Are both in one network namespace of one host?", 3, Result::system_error})
+                   .fd;
+    } catch (const Error& e) {
+      trouble = fmt::format("{} can't pass descriptors over a UNIX socket: {}",
+                            describe_rank(me, ranks.peers()[static_cast<size_t>(me)].host, ranks.peers()[static_cast<size_t>(me)].pid),
+                            e.what());
+    }
+  }
+  // All of the group go on, or none.
+  const std::vector<std::string> troubles = ranks.all_gather(trouble, deadline);
+  for (const int r : group)
+    if (const std::string& t = troubles[static_cast<size_t>(r)]; !t.empty()) fail(Result::system_error, "{}", t);
+
+  if (alone) {
+    for (const int r : group)
+      if (r != me) receive(r, {});
+  } else if (me == first) {
+    run_hub(*this, me, *arrivals);
+  } else {
+    run_member(*this, me, to_hub.get());
+  }
+}
+
+}  // namespace muster

@@ -1,0 +1,14 @@
+// Making the ids that name communicators to be.
+#pragma once
+
+#include "base/options.h"
+#include "muster/muster.h"
+
+namespace muster {
+
+// An id whose root is in this process.
+UniqueId make_rooted_id(const Options& options);
+// The id that NCCL_COMM_ID stands for, the same on every rank; generation tells several in a row apart.
+UniqueId make_comm_id(const Options& options, uint32_t generation);
+
+}  // namespace muster

@@ -1,0 +1,64 @@
+#include "bootstrap/process_fd.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+#include <set>
+
+#include "base/error.h"
+
+namespace muster {
+namespace {
+
+struct Table {
+  std::mutex mutex;
+  std::set<int> fds;
+};
+std::atomic<bool> g_forked{false};
+
+Table& table() {
+  static Table* t = [] {
+    static Table* made = new Table;  // outlives every static object that may hold a descriptor
+    pthread_atfork([] { made->mutex.lock(); }, [] { made->mutex.unlock(); },
+                   [] {
+                     for (const int fd : made->fds) ::close(fd);
+                     made->fds.clear();
+                     g_forked.store(true, std::memory_order_relaxed);
+                     made->mutex.unlock();
+                   });
+    return made;
+  }();
+  return *t;
+}
+
+}  // namespace
+
+ProcessFd::ProcessFd(int fd) : fd_(fd) {
+  if (fd < 0) return;
+  Table& t = table();
+  const std::lock_guard lock(t.mutex);
+  t.fds.insert(fd);
+}
+
+void ProcessFd::reset() {
+  if (fd_ < 0) return;
+  Table& t = table();
+  const std::lock_guard lock(t.mutex);
+  // In a forked child the number is closed already, and may be somebody else's by now.
+  if (t.fds.erase(fd_)) ::close(fd_);
+  fd_ = -1;
+}
+
+bool is_forked_child() { return g_forked.load(std::memory_order_relaxed); }
+
+void refuse_in_forked_child() {
+  if (is_forked_child())
+    fail(Result::invalid_usage,
+         "Muster can't be used in process {}: it was forked from a process that had used Muster, whose connections and threads stay "
+         "with the parent. Fork before the first use, or start the child with exec",
+         getpid());
+}
+
+}  // namespace muster

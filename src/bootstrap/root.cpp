@@ -1,0 +1,233 @@
+#include "bootstrap/root.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace muster {
+namespace {
+
+constexpr std::chrono::seconds kJoinTime{5};
+constexpr int kMaxRanks = 1 << 20;
+
+void write(Writer& w, const Host& h) { w.text(h.name).i32(h.pid).u64(h.place); }
+Host read_host(Reader& r) {
+  Host h;
+  h.name = r.text();
+  h.pid = r.i32();
+  h.place = r.u64();
+  return h;
+}
+
+std::string describe(const Join& j) { return describe_rank(j.rank, j.host.name, j.host.pid); }
+
+}  // namespace
+
+std::string describe_rank(int rank, const std::string& host, int pid) {
+  if (host.empty()) return fmt::format("rank {}", rank);
+  return fmt::format("rank {} (host {}, pid {})", rank, host, pid);
+}
+
+std::string describe_ranks(const std::vector<int>& ranks) {
+  std::string r = ranks.size() == 1 ? "rank" : "ranks";
+  for (size_t i = 0; i < ranks.size() && i < 20; ++i) r += fmt::format("{}{}", i ? ", " : " ", ranks[i]);
+  if (ranks.size() > 20) r += fmt::format(" and {} more", ranks.size() - 20);
+  return r;
+}
+
+std::string Join::encode() const {
+  Writer w;
+  w.i32(rank).i32(nranks).u64(token);
+  listener.write(w);
+  write(w, host);
+  return w.u32(patience).text(version).take();
+}
+
+std::optional<Join> Join::decode(std::string_view message) {
+  Reader r(message);
+  Join j;
+  j.rank = r.i32();
+  j.nranks = r.i32();
+  j.token = r.u64();
+  j.listener = Address::read(r);
+  j.host = read_host(r);
+  j.patience = r.u32();
+  j.version = r.text();
+  if (!r.ok() || j.nranks < 1 || j.nranks > kMaxRanks || j.rank < 0 || j.rank >= j.nranks) return std::nullopt;
+  return j;
+}
+
+std::string Answer::encode() const {
+  Writer w;
+  w.i32(static_cast<int>(code)).text(error).u64(communicator_id);
+  next.write(w);
+  w.u64(next_token);
+  write(w, next_host);
+  write(w, prev_host);
+  return w.take();
+}
+
+std::optional<Answer> Answer::decode(std::string_view message) {
+  Reader r(message);
+  Answer a;
+  a.code = static_cast<Result>(r.i32());
+  a.error = r.text();
+  a.communicator_id = r.u64();
+  a.next = Address::read(r);
+  a.next_token = r.u64();
+  a.next_host = read_host(r);
+  a.prev_host = read_host(r);
+  if (!r.ok()) return std::nullopt;
+  return a;
+}
+
+void Root::start(Service& service, const IdContent& id) {
+  auto root = std::make_shared<Root>(service, id);
+  service.open(root->name(), id.key, [root](Arrival a) { root->admit(std::move(a)); });
+}
+
+Root::~Root() {
+  service_.loop().cancel(timer_);
+  for (auto& [n, m] : members_) {
+    service_.loop().cancel(m.timer);
+    Channel::retire(std::move(m.channel));
+  }
+}
+
+void Root::admit(Arrival arrival) {
+  const uint64_t n = ++arrivals_;
+  Member& m = members_[n];
+  m.timer = service_.loop().at(Loop::Clock::now() + kJoinTime, [this, n] { drop(members_.find(n)); });
+  m.channel = std::make_unique<Channel>(service_.loop(), std::move(arrival.fd),
+                                        Channel::Events{[self = weak_from_this(), n](std::string_view text) {
+                                                          if (auto s = self.lock()) s->on_message(n, text);
+                                                        },
+                                                        [self = weak_from_this(), n](int) {
+                                                          if (auto s = self.lock()) s->on_end(n);
+                                                        }});
+}
+
+void Root::drop(Members::iterator m) {
+  if (m == members_.end()) return;
+  service_.loop().cancel(m->second.timer);
+  Channel::retire(std::move(m->second.channel));
+  members_.erase(m);
+}
+
+void Root::on_end(uint64_t n) {
+  const auto m = members_.find(n);
+  if (m == members_.end()) return;
+  const std::optional<Join> join = m->second.join;
+  drop(m);
+  if (!join) return;
+  by_rank_.erase(join->rank);
+  give_up(Result::remote_error, fmt::format("{} left while the ranks were still meeting ({} of {} had come)", describe(*join),
+                                            by_rank_.size() + 1, nranks_));
+}
+
+std::string Root::objection(const Join& j) const {
+  if (by_rank_.empty()) return {};
+  const Join& first = *members_.at(by_rank_.begin()->second).join;
+  if (j.nranks != nranks_)
+    return fmt::format("the ranks disagree on their number: {} says {}, {} says {}. Pass the same nranks on every rank", describe(j),
+                       j.nranks, describe(first), nranks_);
+  if (j.version != first.version)
+    return fmt::format("the ranks use different versions: {} has Muster {}, {} has {}. Use the same on all ranks", describe(j), j.version,
+                       describe(first), first.version);
+  if (const auto same = by_rank_.find(j.rank); same != by_rank_.end()) {
+    const Join& other = *members_.at(same->second).join;
+    return fmt::format("rank {} was given twice: to pid {} on host {} and to pid {} on host {}. Give each of the {} ranks its own number",
+                       j.rank, other.host.pid, other.host.name, j.host.pid, j.host.name, nranks_);
+  }
+  return {};
+}
+
+// Two neighbours of which one listens only where the other can't come.
+std::string Root::isolation() const {
+  for (int r = 0; r < nranks_; ++r) {
+    const Join& from = *members_.at(by_rank_.at(r)).join;
+    const Join& to = *members_.at(by_rank_.at((r + 1) % nranks_)).join;
+    if (to.listener.only_here() && from.host.place != to.host.place)
+      return fmt::format("{} has no network interface but loopback that it may use ({}), so {} on another host or network namespace can't "
+                         "reach it. Give it a network, or set NCCL_SOCKET_IFNAME",
+                         describe(to), to.listener.text(), describe(from));
+  }
+  return {};
+}
+
+std::string Root::missing() const {
+  std::vector<int> ranks;
+  for (int r = 0; r < nranks_; ++r)
+    if (!by_rank_.contains(r)) ranks.push_back(r);
+  return describe_ranks(ranks);
+}
+
+void Root::on_message(uint64_t n, std::string_view message) {
+  const auto self = shared_from_this();
+  const auto m = members_.find(n);
+  if (m == members_.end() || m->second.join) return;
+  const std::optional<Join> j = Join::decode(message);
+  if (!j) return drop(m);
+  service_.loop().cancel(std::exchange(m->second.timer, 0));
+  const std::string no = objection(*j);
+  m->second.join = j;
+  if (!no.empty()) return give_up(Result::invalid_argument, no);
+  nranks_ = j->nranks;
+  by_rank_[j->rank] = n;
+  if (static_cast<int>(by_rank_.size()) == nranks_) {
+    const std::string split = isolation();
+    return split.empty() ? complete() : give_up(Result::invalid_usage, split);
+  }
+  // When the first of them loses patience there can't be a communicator any more.
+  deadline_ = std::min(deadline_, Loop::Clock::now() + std::chrono::milliseconds(j->patience));
+  set_timer();
+}
+
+void Root::set_timer() {
+  service_.loop().cancel(timer_);
+  timer_ = service_.loop().at(deadline_, [this] {
+    timer_ = 0;
+    give_up(Result::timeout, fmt::format("{} never came: {} of {} ranks met within the time allowed. Start the missing ones with the same "
+                                         "unique id, look for their errors, or allow more time with MUSTER_INIT_TIMEOUT",
+                                         missing(), by_rank_.size(), nranks_));
+  });
+}
+
+void Root::complete() {
+  const auto communicator_id = random_value<uint64_t>();
+  for (const auto& [rank, n] : by_rank_) {
+    const Join& next = *members_.at(by_rank_.at((rank + 1) % nranks_)).join;
+    const Join& prev = *members_.at(by_rank_.at((rank + nranks_ - 1) % nranks_)).join;
+    members_.at(n).channel->send(
+        Answer{Result::success, {}, communicator_id, next.listener, next.token, next.host, prev.host}.encode());
+  }
+  finish(fmt::format("this unique id was already used, for a communicator of {} ranks. Make a new one for each communicator", nranks_));
+}
+
+void Root::give_up(Result code, const std::string& why) {
+  const auto self = shared_from_this();
+  log_debug("root of a unique id gives up: {}", why);
+  for (auto& [n, m] : members_)
+    if (m.join) m.channel->send(Answer{code, why}.encode());
+  finish(fmt::format("this unique id was already used, and the ranks that used it gave up: {}. Make a new one for each attempt", why));
+}
+
+void Root::finish(const std::string& late) {
+  const auto self = shared_from_this();
+  service_.loop().cancel(std::exchange(timer_, 0));
+  for (auto& [n, m] : members_) {
+    service_.loop().cancel(std::exchange(m.timer, 0));
+    Channel::finish(std::move(m.channel));
+  }
+  members_.clear();
+  by_rank_.clear();
+  if (id_.fixed) {
+    service_.close(name());
+    service_.close_fixed(id_.root);
+  } else {
+    service_.retire(name(), id_.key, Answer{Result::invalid_argument, late}.encode());
+  }
+}
+
+}  // namespace muster
