@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -434,7 +435,7 @@ class Run {
   std::vector<Thread> threads_;
   std::unordered_map<uint64_t, std::unique_ptr<Connection>> connections_;
   std::optional<Order> order_;
-  std::vector<std::unordered_map<uint32_t, uint32_t>>
+  std::vector<std::map<uint32_t, uint32_t>>
       last_use_;  // by rank: thread of another rank -> when it last used its memory
 };
 

@@ -85,6 +85,33 @@ class Fusion {
   const Program& p_;
 };
 
+// Results in scratch that no later step reads needn't be kept, if they go somewhere else too.
+void drop_unread_scratch(Program& p) {
+  if (p.coll == Coll::send_recv) return;
+  const auto chunks_of = [&](const Ref& r, uint32_t pieces) {
+    std::vector<uint32_t> chunks;
+    for (uint32_t i = 0; i < pieces; ++i) chunks.push_back(place_of(p, r, i).chunk);
+    return chunks;
+  };
+  if (p.channels.size() != 1 || p.channels[0].loops.size() != 1) return;
+  auto& steps = p.channels[0].loops[0].steps;
+  std::vector<bool> read(p.buffer_chunks[kScratch]);  // by a step after the one at hand
+  for (size_t i = steps.size(); i-- > 0;) {
+    Step& s = steps[i];
+    const auto unread = [&](const Ref& r) {
+      if (r.kind != Ref::Kind::local || r.buffer != kScratch) return false;
+      const auto chunks = chunks_of(r, s.pieces);
+      return std::none_of(chunks.begin(), chunks.end(), [&](uint32_t c) { return read[c]; });
+    };
+    const auto kept = std::stable_partition(s.destinations.begin(), s.destinations.end(),
+                                            [&](const Ref& r) { return !unread(r); });
+    if (kept != s.destinations.begin()) s.destinations.erase(kept, s.destinations.end());
+    for (const Ref& r : s.sources)
+      if (r.kind == Ref::Kind::local && r.buffer == kScratch)
+        for (const uint32_t c : chunks_of(r, s.pieces)) read[c] = true;
+  }
+}
+
 }  // namespace
 
 Program append(Program first, const Program& second) {
@@ -145,6 +172,7 @@ Program fuse(Program p) {
       loop.steps = std::move(fused);
     }
   }
+  drop_unread_scratch(p);
   return p;
 }
 

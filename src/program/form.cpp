@@ -3,6 +3,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "program/builder.h"
 #include "program/place.h"
 #include "program/violation.h"
 
@@ -64,13 +65,12 @@ class Form {
     if (p.coll == Coll::send_recv) return;
     if (!splits_count(p.coll) && p.chunks != 1)
       violation(programs_, at, "expected chunks == 1 in {}, found {}", name_of(p.coll), p.chunks);
-    const auto n = static_cast<uint32_t>(n_);
-    uint32_t input = p.chunks, output = p.chunks;
-    if (p.coll == Coll::reduce_scatter || p.coll == Coll::all_to_all || p.coll == Coll::scatter) input = n;
-    if (p.coll == Coll::all_gather || p.coll == Coll::all_to_all || p.coll == Coll::gather) output = n;
-    if (p.buffer_chunks[kInput] != input || p.buffer_chunks[kOutput] != output) {
-      violation(programs_, at, "expected {} input and {} output chunks, found {} and {}", input, output,
-                p.buffer_chunks[kInput], p.buffer_chunks[kOutput]);
+    Program expected = p;
+    set_chunks(expected, p.chunks);
+    for (const uint16_t b : {kInput, kOutput}) {
+      if (p.buffer_chunks[b] == expected.buffer_chunks[b]) continue;
+      violation(programs_, at, "expected {} chunks of {}, found {}", expected.buffer_chunks[b],
+                b == kInput ? "input" : "output", p.buffer_chunks[b]);
     }
   }
 

@@ -95,9 +95,11 @@ Program append(Program first, const Program& second);
 // Every local or window reference to buffer `from` becomes one to buffer `to`, chunk index + `chunk_offset`.
 Program rename_buffer(Program p, uint16_t from, uint16_t to, uint32_t chunk_offset);
 // Drops copies of a place onto itself; merges a step's result with later copies of that result to elsewhere where
-// that keeps every connection's order (the seam of reduce-scatter ; all-gather).
+// that keeps every connection's order (the seam of reduce-scatter ; all-gather); drops results in scratch that nobody
+// reads. The program stays right in place, and with 2 slots or more.
 Program fuse(Program p);
-// `channels` copies of a one-channel program, each with its part of every chunk, on lanes 0..channels-1.
+// `channels` copies of a one-channel program, each with its part of every chunk, on lanes 0..channels-1 (channel c of
+// C uses lane l * C + c for the program's lane l).
 Program replicate(Program p, int channels);
 
 // --- reading (print.cpp) -------------------------------------------------------------------------------------
