@@ -72,14 +72,6 @@ void stream_copy(float* dst, const float* src, size_t n) {
   _mm_sfence();
 }
 
-void stream_add(float* dst, const float* a, const float* b, size_t n) {
-  if (!aligned(dst)) return add(dst, a, b, n);
-  sweep(
-      n, [&](size_t i) { stream(dst + i, load(a + i) + load(b + i)); },
-      [&](size_t i) { dst[i] = a[i] + b[i]; });
-  _mm_sfence();
-}
-
 void stream_add_to_two(float* dst, float* dst2, const float* a, const float* b, size_t n) {
   if (!aligned(dst) || !aligned(dst2)) return add_to_two(dst, dst2, a, b, n);
   sweep(

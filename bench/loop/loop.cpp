@@ -1,15 +1,15 @@
 // The yardstick: an all-reduce of two processes written by hand for nothing else, as fast as we know how. The
 // library, through programs, executor and C++ API, is held against it.
 //
-// Messages up to 56 bytes ride in one cache line each way, next to its sequence number. Beyond that:
-//   slots    buffers are private; data passes through small shared slots that stay in cache. Up to `one_shot`
-//   bytes
-//            each rank hands over its whole vector and both add. Beyond, each rank owns one half of the
-//            vector: for each tile, hand over the other's half, add the peer's part to mine, hand the sum
-//            back.
-//   windows  the peer's buffers are mapped. Up to `one_shot` bytes each rank adds from the peer's send
-//   buffer; beyond,
-//            it adds its half and stores the sum into both recv buffers.
+// Messages up to 56 bytes ride in one cache line each way, next to its sequence number. Beyond that, by
+// --memory:
+//
+// slots: buffers are private; data passes through rings of shared slots. Up to `one_shot` bytes each rank
+// hands over its whole vector and both add. Beyond, each rank owns one half of the vector: for each tile,
+// hand over the other's half, add the peer's part to mine, hand the sum back.
+//
+// windows: the peer's buffers are mapped. Up to `one_shot` bytes each rank adds from the peer's send buffer;
+// beyond, it adds its half and stores the sum into both recv buffers.
 #include <immintrin.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -29,8 +29,9 @@
 
 namespace {
 
-constexpr size_t kDepth = 4;                  // slots of each kind; the lag between phases needs three
-constexpr size_t kMaxTile = size_t{1} << 18;  // bytes
+constexpr size_t kLargestTile = 4;            // times the tile that short vectors get
+constexpr size_t kMinDepth = 4;               // tiles in a ring: three may be in use, one is lost at its end
+constexpr size_t kMaxRing = size_t{4} << 20;  // bytes
 constexpr size_t kPage = 4096;
 
 // A sequence number and what fits beside it.
@@ -46,10 +47,8 @@ struct Outbox {
   Line sums;      // number of tiles of sums handed over
   Line ready;     // windows: this call's buffers may be used; payload = their offsets in the pool
   Line done;      // windows: this rank has finished with the peer's buffers
-  Line value;     // for max()
-  alignas(64) float one_shot[2][kMaxTile / sizeof(float)];
-  alignas(64) float part[kDepth][kMaxTile / sizeof(float)];
-  alignas(64) float sum[kDepth][kMaxTile / sizeof(float)];
+  alignas(4096) float part_ring[kMaxRing / sizeof(float)];
+  alignas(4096) float sum_ring[kMaxRing / sizeof(float)];
 };
 
 void wait_for(const std::atomic<uint64_t>& sequence, uint64_t at_least) {
@@ -81,10 +80,21 @@ void* map_shared(size_t bytes) {
 }
 
 struct Tuning {
-  size_t tile = 16 << 10;
-  size_t one_shot = 8 << 10;
-  size_t stream_from = 8 << 20;  // bytes of the whole vector
   bool windows = false;
+  size_t tile = 16 << 10;  // bytes; long vectors get up to kLargestTile times as much
+  // About a second-level cache: a slot whose lines still lie there from the last time round costs an
+  // invalidation of each line at the other core, which is several times slower than finding it in the cache
+  // both share.
+  size_t ring = 1 << 20;
+  size_t one_shot = 0;     // 0 = what suits slots or windows
+  size_t stream_from = 0;  // bytes of the whole vector from which results bypass the cache; 0 = likewise
+
+  void complete() {
+    ring = std::max(ring, kMinDepth * kLargestTile * tile);
+    if (one_shot == 0) one_shot = windows ? 512 << 10 : 8 << 10;
+    if (stream_from == 0) stream_from = windows ? 1 << 20 : 4 << 20;
+    if (!windows) one_shot = std::min(one_shot, ring / kMinDepth);
+  }
 };
 
 class Loop : public peers::Library {
@@ -113,9 +123,8 @@ class Loop : public peers::Library {
   void barrier() override { max(0); }
   double max(double value) override {
     double theirs = 0;
-    const float* as_floats = reinterpret_cast<const float*>(&value);
     Line& line = next_line();
-    std::memcpy(line.payload, as_floats, sizeof value);
+    std::memcpy(line.payload, &value, sizeof value);
     const Line& answer = exchange(line);
     std::memcpy(&theirs, answer.payload, sizeof theirs);
     return std::max(value, theirs);
@@ -135,6 +144,15 @@ class Loop : public peers::Library {
  private:
   char* pool(int rank) const { return pools_ + static_cast<size_t>(rank) * pool_bytes_; }
 
+  // The next slot of so many floats; the same on both ranks, for parts and sums alike.
+  size_t next_slot(size_t floats) {
+    constexpr size_t line = 64 / sizeof(float);
+    const size_t ring = tuning_.ring / sizeof(float);
+    const size_t at = ring_at_ + floats > ring ? 0 : ring_at_;
+    ring_at_ = at + (floats + line - 1) / line * line;
+    return at;
+  }
+
   Line& next_line() { return mine_.small[++call_ % 2]; }
   const Line& exchange(Line& line) {
     line.sequence.store(call_, std::memory_order_release);
@@ -152,31 +170,34 @@ class Loop : public peers::Library {
 
   void by_one_shot(const float* send, float* recv, size_t count) {
     Line& line = next_line();
-    const size_t parity = call_ % 2;
-    loop::copy(mine_.one_shot[parity], send, count);
+    const size_t at = next_slot(count);
+    loop::copy(mine_.part_ring + at, send, count);
     exchange(line);
-    loop::add(recv, send, peer_.one_shot[parity], count);
+    loop::add(recv, send, peer_.part_ring + at, count);
   }
 
   // Tile t of my half: [t * tile, ...) from my half's begin; the peer's likewise. Phases lag by one tile, so
-  // that each rank has work while the other's answer is on its way. A slot is free again after kDepth tiles:
+  // that each rank has work while the other's answer is on its way. A slot is free again once round the ring:
   // its reader has answered a later tile by then.
   void by_slots(const float* send, float* recv, size_t count) {
     constexpr size_t line = 64 / sizeof(float);
     const size_t half = (count / 2 + line - 1) / line * line;  // rank 0's half; >= rank 1's
     const size_t my_begin = rank_ == 0 ? 0 : half, my_count = rank_ == 0 ? half : count - half;
     const size_t peer_begin = half - my_begin, peer_count = count - my_count;
-    const size_t tile = tuning_.tile / sizeof(float);
+    const size_t tile = std::clamp(half / 4 / line * line, tuning_.tile / sizeof(float),
+                                   kLargestTile * tuning_.tile / sizeof(float));
     const size_t tiles = (half + tile - 1) / tile;
     const bool stream = count * sizeof(float) >= tuning_.stream_from;
     const auto in_tile = [tile](size_t total, size_t t) {
       return t * tile >= total ? 0 : std::min(tile, total - t * tile);
     };
 
+    size_t slots[4];
     for (size_t step = 0; step < tiles + 2; ++step) {
       if (step < tiles) {
         const size_t t = step;
-        loop::copy(mine_.part[t % kDepth], send + peer_begin + t * tile, in_tile(peer_count, t));
+        slots[t % 4] = next_slot(in_tile(half, t));
+        loop::copy(mine_.part_ring + slots[t % 4], send + peer_begin + t * tile, in_tile(peer_count, t));
         mine_.parts.sequence.store(tile_ + t + 1, std::memory_order_release);
       }
       if (step >= 1 && step - 1 < tiles) {
@@ -184,18 +205,18 @@ class Loop : public peers::Library {
         wait_for(peer_.parts.sequence, tile_ + t + 1);
         float* out = recv + my_begin + t * tile;
         const float* own = send + my_begin + t * tile;
-        (stream ? loop::stream_add_and_store : loop::add_to_two)(out, mine_.sum[t % kDepth], own,
-                                                                 peer_.part[t % kDepth], n);
+        (stream ? loop::stream_add_and_store : loop::add_to_two)(out, mine_.sum_ring + slots[t % 4], own,
+                                                                 peer_.part_ring + slots[t % 4], n);
         mine_.sums.sequence.store(tile_ + t + 1, std::memory_order_release);
       }
       if (step >= 2) {
         const size_t t = step - 2;
         wait_for(peer_.sums.sequence, tile_ + t + 1);
-        (stream ? loop::stream_copy : loop::copy)(recv + peer_begin + t * tile, peer_.sum[t % kDepth],
+        (stream ? loop::stream_copy : loop::copy)(recv + peer_begin + t * tile, peer_.sum_ring + slots[t % 4],
                                                   in_tile(peer_count, t));
       }
     }
-    tile_ += tiles + kDepth - tiles % kDepth;  // the next call begins at slot 0 again
+    tile_ += tiles;
   }
 
   void by_windows(const float* send, float* recv, size_t count) {
@@ -229,6 +250,7 @@ class Loop : public peers::Library {
   const Tuning tuning_;
   char* pools_;
   size_t pool_bytes_, used_ = 0;
+  size_t ring_at_ = 0;  // floats
   uint64_t call_ = 0, window_call_ = 0, tile_ = 0;
 };
 
@@ -241,21 +263,22 @@ int main(int argc, char** argv) {
   peers::add_options(app, options);
   std::string memory = "slots";
   Tuning tuning;
-  size_t tile = 0, one_shot = 0, stream_from = 0;
   const auto sizes = CLI::AsSizeValue(false);
   app.add_option("--memory", memory, "slots, or windows: the peer's buffers are mapped")
       ->check(CLI::IsMember({"slots", "windows"}));
-  app.add_option("--tile", tile, "Bytes of a slot")
+  app.add_option("--tile", tuning.tile, "Bytes per tile of a short vector")
       ->transform(sizes)
-      ->check(CLI::Range(size_t{64}, kMaxTile));
-  app.add_option("--one-shot", one_shot, "Up to this size each rank adds everything")->transform(sizes);
-  app.add_option("--stream-from", stream_from, "From this size results bypass the cache")->transform(sizes);
+      ->check(CLI::Range(size_t{64}, kMaxRing / kMinDepth / kLargestTile));
+  app.add_option("--ring", tuning.ring, "Bytes of a ring of slots")
+      ->transform(sizes)
+      ->check(CLI::Range(size_t{64}, kMaxRing));
+  app.add_option("--one-shot", tuning.one_shot, "Up to this size each rank adds everything")
+      ->transform(sizes);
+  app.add_option("--stream-from", tuning.stream_from, "From this size results bypass the cache")
+      ->transform(sizes);
   CLI11_PARSE(app, argc, argv);
   tuning.windows = memory == "windows";
-  if (tuning.windows) tuning.one_shot = size_t{1} << 20;
-  if (tile > 0) tuning.tile = tile;
-  if (one_shot > 0) tuning.one_shot = tuning.windows ? one_shot : std::min(one_shot, kMaxTile);
-  if (stream_from > 0) tuning.stream_from = stream_from;
+  tuning.complete();
 
   auto* outboxes = static_cast<Outbox*>(map_shared(2 * sizeof(Outbox)));
   new (outboxes) Outbox[2];
