@@ -124,8 +124,7 @@ TEST(Algorithms, EveryCollectiveHasOneThatWorksEverywhere) {
   }
 }
 
-// --- shape: as many steps and messages as the textbook says
-// ---------------------------------------------------
+// --- shape: as many steps and messages as the textbook says ---
 
 struct Traffic {
   int messages = 0;  // sent by the rank
@@ -206,8 +205,7 @@ TEST(Algorithms, SendersDontAllStartAtTheSameRank) {
   }
 }
 
-// --- send/recv
-// ------------------------------------------------------------------------------------------------
+// --- send/recv ---
 
 CheckResult check_messages(const std::vector<std::vector<Message>>& messages, int slots = 2) {
   std::vector<Program> programs;

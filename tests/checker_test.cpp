@@ -34,8 +34,7 @@ void expect_wrong(const std::vector<Program>& programs, const testing::Matcher<s
   EXPECT_THAT(result.message, message);
 }
 
-// --- hand-made mistakes
-// ---------------------------------------------------------------------------------------
+// --- hand-made mistakes ---
 
 TEST(Checker, NamesAlgorithmRankChannelLoopAndStep) {
   auto p = make(Coll::all_reduce, "ring", 5);
@@ -423,8 +422,7 @@ TEST(Checker, RankOrderIsALeftFoldInOneStepOrAChain) {
   EXPECT_FALSE(check(make(Coll::all_reduce, "doubling", 4)).rank_order);  // (0 + 1) + (2 + 3)
 }
 
-// --- every small change to every algorithm
-// --------------------------------------------------------------------
+// --- every small change to every algorithm ---
 
 struct Mutation {
   std::string what;

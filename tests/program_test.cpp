@@ -11,6 +11,7 @@
 #include "muster/types.h"
 #include "program/builder.h"
 #include "program/checker.h"
+#include "program/place.h"
 
 namespace muster {
 namespace {
@@ -33,8 +34,7 @@ TEST(Collective, NamesAndProperties) {
   EXPECT_FALSE(reduces(Coll::scatter));
 }
 
-// --- builder
-// --------------------------------------------------------------------------------------------------
+// --- builder ---
 
 TEST(Builder, BuffersFollowFromTheCollective) {
   const auto chunks = [](Coll c, uint32_t split = 1) {
@@ -66,8 +66,7 @@ TEST(Builder, StepsThatMoveNothingAreLeftOut) {
   EXPECT_TRUE(steps_of(p).empty());
 }
 
-// --- append and rename
-// ----------------------------------------------------------------------------------------
+// --- append and rename ---
 
 TEST(Append, PutsTheSecondsStepsAfterTheFirsts) {
   Builder a("a", Coll::reduce_scatter, 2, 1), b("b", Coll::all_gather, 2, 1);
@@ -111,8 +110,7 @@ TEST(RenameBuffer, ShiftsChunksWithinABuffer) {
   EXPECT_EQ(p.buffer_chunks[kOutput], 4u);
 }
 
-// --- fuse
-// -----------------------------------------------------------------------------------------------------
+// --- fuse ---
 
 Program of_steps(std::vector<Step> steps, uint32_t chunks = 4, uint32_t scratch_chunks = 4) {
   Builder b("x", Coll::all_reduce, 4, 0, 0, chunks);
@@ -239,8 +237,20 @@ TEST(Fuse, SplitProgramsAreRightBeforeAndAfter) {
   }
 }
 
-// --- replicate
-// ------------------------------------------------------------------------------------------------
+// --- replicate ---
+
+TEST(Place, RangesOverlapModuloTheChunks) {
+  for (uint32_t chunks = 1; chunks <= 6; ++chunks)
+    for (uint32_t a = 0; a < chunks; ++a)
+      for (uint32_t b = 0; b < chunks; ++b)
+        for (uint32_t pieces_a = 1; pieces_a <= chunks; ++pieces_a)
+          for (uint32_t pieces_b = 1; pieces_b <= chunks; ++pieces_b) {
+            bool common = false;
+            for (uint32_t i = 0; i < pieces_a; ++i)
+              for (uint32_t j = 0; j < pieces_b; ++j) common = common || (a + i) % chunks == (b + j) % chunks;
+            EXPECT_EQ(ranges_overlap(chunks, a, pieces_a, b, pieces_b), common);
+          }
+}
 
 TEST(Replicate, GivesEachChannelItsPartAndLane) {
   const Program p = replicate(find_algorithm(Coll::all_reduce, "ring")->make({3, 0, 0}), 3);
@@ -263,8 +273,7 @@ TEST(Replicate, OnlyOneChannelCanBeReplicated) {
   EXPECT_THROW(replicate(p, 0), Error);
 }
 
-// --- printing
-// -------------------------------------------------------------------------------------------------
+// --- printing ---
 
 TEST(Print, References) {
   EXPECT_EQ(to_string(input(3)), "input(3)");

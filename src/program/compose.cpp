@@ -53,14 +53,15 @@ class Fusion {
  private:
   // Both names of memory that is shared in place are taken for the same.
   bool overlap(const Ref& a, uint32_t pieces_a, const Ref& b, uint32_t pieces_b) const {
-    if (a.kind == Ref::Kind::slot || b.kind == Ref::Kind::slot) return false;
-    for (uint32_t i = 0; i < pieces_a; ++i)
-      for (uint32_t j = 0; j < pieces_b; ++j)
-        if (in_place(p_.coll, p_.root, place_of(p_, a, i)) == in_place(p_.coll, p_.root, place_of(p_, b, j)))
-          return true;
-    return false;
+    if (a.kind == Ref::Kind::slot) return false;
+    const Place x = in_place(p_.coll, p_.root, place_of(p_, a, 0)),
+                y = in_place(p_.coll, p_.root, place_of(p_, b, 0));
+    if (x.rank != y.rank || x.buffer != y.buffer) return false;
+    const uint32_t chunks = p_.coll == Coll::send_recv ? 1 : p_.buffer_chunks[x.buffer];
+    return ranges_overlap(chunks, x.chunk, pieces_a, y.chunk, pieces_b);
   }
   bool any_overlap(const std::vector<Ref>& refs, uint32_t pieces, const Ref& x, uint32_t pieces_x) const {
+    if (x.kind == Ref::Kind::slot) return false;  // connections are no memory
     return std::any_of(refs.begin(), refs.end(),
                        [&](const Ref& r) { return overlap(r, pieces, x, pieces_x); });
   }

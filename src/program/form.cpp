@@ -210,10 +210,7 @@ class Form {
   bool overlap(int owner, const Ref& a, const Ref& b, uint32_t pieces) const {
     const Program& p = program(owner);
     if (p.coll == Coll::send_recv) return a.chunk == b.chunk;
-    const uint32_t chunks = p.buffer_chunks[a.buffer];
-    if (chunks == 0) return false;
-    const uint32_t ahead = (b.chunk + chunks - a.chunk % chunks) % chunks;
-    return ahead < pieces || chunks - ahead < pieces;
+    return ranges_overlap(p.buffer_chunks[a.buffer], a.chunk, pieces, b.chunk, pieces);
   }
 
   std::span<const Program> programs_;

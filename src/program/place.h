@@ -21,6 +21,14 @@ inline Place place_of(const Program& p, const Ref& r, uint32_t piece) {
   return {rank, r.buffer, chunks ? (r.chunk + piece) % chunks : r.chunk + piece};
 }
 
+// Do `pieces_a` chunks from a on and `pieces_b` chunks from b on have one in common, counted modulo `chunks`?
+inline bool ranges_overlap(uint32_t chunks, uint32_t a, uint32_t pieces_a, uint32_t b, uint32_t pieces_b) {
+  if (chunks == 0) return a == b;
+  const uint32_t from_a_to_b = (b % chunks + chunks - a % chunks) % chunks;
+  const uint32_t from_b_to_a = (chunks - from_a_to_b) % chunks;
+  return from_a_to_b < pieces_a || from_b_to_a < pieces_b;
+}
+
 // When a collective is called in place, input and output share memory. Returns one name for both names of a
 // place.
 inline Place in_place(Coll coll, int root, Place at) {
