@@ -47,7 +47,12 @@ inline std::vector<Failure> in_threads(int n, const std::function<void(int)>& f)
 }
 
 inline Failure failure_of(const std::function<void()>& f) {
-  return in_threads(1, [&](int) { f(); })[0];
+  try {
+    f();
+  } catch (const Error& e) {
+    return {e.code(), e.what()};
+  }
+  return {};
 }
 
 using Ranks = std::vector<std::unique_ptr<Bootstrap>>;
@@ -92,12 +97,12 @@ class ScopedEnv {
   std::optional<std::string> before_;
 };
 
-// Runs the test "suite.DISABLED_name" of this executable in a new process, under `prefix` (a shell command's beginning).
-// Its output is shown when it fails.
-inline void in_new_process(const std::string& test, const std::string& prefix = "") {
+// Runs the current test alone in a new process of this executable, under `prefix` (the beginning of a shell command).
+inline void rerun_in_new_process(const std::string& prefix) {
   std::array<char, 4096> self{};
   ASSERT_GT(readlink("/proc/self/exe", self.data(), self.size() - 1), 0);
-  const std::string command = prefix + " '" + self.data() + "' --gtest_also_run_disabled_tests --gtest_filter='" + test + "' 2>&1";
+  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+  const std::string command = fmt::format("MUSTER_TEST_INNER=1 {} '{}' --gtest_filter='{}.{}' 2>&1", prefix, self.data(), test->test_suite_name(), test->name());
   FILE* p = popen(command.c_str(), "r");
   ASSERT_TRUE(p);
   std::string output;
@@ -105,10 +110,16 @@ inline void in_new_process(const std::string& test, const std::string& prefix = 
   for (size_t n; (n = fread(block.data(), 1, block.size(), p)) > 0;) output.append(block.data(), n);
   EXPECT_EQ(pclose(p), 0) << command << "\n" << output;
 }
+// First in a test: what follows happens in a new process only.
+#define IN_NEW_PROCESS(prefix)                                                      \
+  if (!getenv("MUSTER_TEST_INNER")) return muster::test::rerun_in_new_process(prefix); \
+  static_assert(true)
 
 inline bool shell(const std::string& command) { return system(command.c_str()) == 0; }
 
-#define SKIP_WITHOUT_NAMESPACES() \
-  if (!muster::test::shell("unshare -rn true 2>/dev/null")) GTEST_SKIP() << "unshare -rn is not permitted here"
+// First in a test: what follows happens in a new process in a network namespace of its own.
+#define IN_NEW_NETWORK()                                                                                  \
+  if (!muster::test::shell("unshare -rn true 2>/dev/null")) GTEST_SKIP() << "unshare -rn is not permitted here"; \
+  IN_NEW_PROCESS("unshare -rn")
 
 }  // namespace muster::test

@@ -54,7 +54,7 @@ ParsedHello parse_hello(std::string_view bytes) {
   Reader r(bytes);
   r.raw(kMagicBytes);
   ParsedHello p;
-  p.version = static_cast<uint16_t>(r.u32());
+  p.version = r.u32();
   p.hello.purpose = static_cast<Purpose>(r.u32());
   p.hello.id = to_array<16>(r.raw(16));
   p.hello.token = r.u64();
@@ -90,7 +90,7 @@ Greeting greet(int fd, const Credentials& c, Deadline deadline) {
     return {outcome_of(s)};
   Reader r(reply);
   r.raw(kMagicBytes);
-  const auto version = static_cast<uint16_t>(r.u32());
+  const auto version = r.u32();
   const auto status = static_cast<Status>(r.u32());
   if (status == Status::other_version || version != kProtocolVersion) return {Greeting::other_version, version};
   if (status == Status::unknown) return {Greeting::unknown};

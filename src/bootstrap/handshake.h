@@ -39,7 +39,7 @@ constexpr size_t kMagicBytes = 8;
 
 bool begins_as_hello(std::string_view first_bytes);  // up to kMagicBytes of them
 struct ParsedHello {
-  uint16_t version = 0;
+  uint32_t version = 0;
   Hello hello;
 };
 ParsedHello parse_hello(std::string_view hello);
@@ -59,7 +59,7 @@ struct Credentials {
 
 struct Greeting {
   enum Outcome { welcome, other_version, unknown, wrong_key, silent, closed, stranger } outcome = closed;
-  uint16_t version = 0;  // the server's, for other_version
+  uint32_t version = 0;  // the server's, for other_version
   Digest secret{};       // for welcome
 };
 // The client's side, on a connected non-blocking socket.

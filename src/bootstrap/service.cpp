@@ -20,6 +20,7 @@ namespace {
 constexpr size_t kMaxGuests = 256;
 constexpr size_t kMaxRetired = 4096;
 constexpr std::chrono::seconds kGuestTime{5};
+constexpr std::chrono::seconds kComplaints{10};
 
 std::atomic<Service*> g_service{nullptr};
 std::mutex g_start;
@@ -150,7 +151,7 @@ void Service::on_connection(Listener& listener) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         // Who waits in the queue stays there; without a pause this thread would spin on it.
-        log_warn("can't accept a connection: {}. Raise the limit of open files (ulimit -n)", describe_errno(errno));
+        if (may_complain()) log_warn("can't accept a connection: {}. Raise the limit of open files (ulimit -n)", describe_errno(errno));
         const Loop::Handle watch = listener.watch;
         loop_.change(watch, 0);
         loop_.at(Loop::Clock::now() + std::chrono::milliseconds(100), [this, watch] { loop_.change(watch, EPOLLIN); });
@@ -164,6 +165,14 @@ void Service::on_connection(Listener& listener) {
     g->timer = loop_.at(Loop::Clock::now() + kGuestTime, [this, g] { dismiss(g); });
     g->watch = loop_.watch(fd, EPOLLIN, [this, g] { on_guest(g); });
   }
+}
+
+// Strangers decide how often they come; they must not fill the log.
+bool Service::may_complain() {
+  const auto now = Loop::Clock::now();
+  if (last_complaint_ != Loop::Clock::time_point{} && now - last_complaint_ < kComplaints) return false;
+  last_complaint_ = now;
+  return true;
 }
 
 void Service::dismiss(GuestAt g) {
@@ -199,7 +208,7 @@ bool Service::answer_hello(Guest& g) {
   const Status status = p.version != kProtocolVersion ? Status::other_version : key ? Status::welcome : Status::unknown;
   if (key) g.key = *key;
   g.reply = make_reply(status, g.key, g.hello);
-  if (status == Status::other_version)
+  if (status == Status::other_version && may_complain())
     log_warn("a process that speaks bootstrap protocol {} was turned away, this one speaks {}. Use the same Muster on all ranks",
              p.version, kProtocolVersion);
   // 80 bytes into an empty socket buffer: they fit or the connection is broken.
@@ -220,7 +229,7 @@ void Service::on_guest(GuestAt g) {
     return;
   }
   if (!is_proof(g->key, g->hello, g->reply, g->in)) {
-    log_warn("a connection to this process was dropped: it failed to prove that it knows the key");
+    if (may_complain()) log_warn("a connection to this process was dropped: it failed to prove that it knows the key");
     return dismiss(g);
   }
   Arrival arrival{std::move(g->fd), g->rank, session_secret(g->key, g->hello, g->reply)};

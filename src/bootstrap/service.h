@@ -91,6 +91,7 @@ class Service {
   bool read_guest(Guest& g, size_t bytes);
   bool answer_hello(Guest& g);
   void dismiss(GuestAt g);
+  bool may_complain();
   const Key* key_of(const EndpointName& name) const;
 
   Loop loop_;
@@ -104,6 +105,7 @@ class Service {
   std::map<EndpointName, Retired> retired_;
   std::deque<EndpointName> retired_order_;
   std::list<Guest> guests_;
+  Loop::Clock::time_point last_complaint_{};
 };
 
 }  // namespace muster
