@@ -283,14 +283,13 @@ void check_forced_choices(const Impl& impl) {
     fail(Result::invalid_usage, "MUSTER_ALGO='{}' names no algorithm. There are: {}", forced, fmt::join(names, ", "));
 }
 
-std::shared_ptr<Impl> make(int nranks, int rank, const UniqueId& id, const Config& config, Options options) {
+void set_up(const std::shared_ptr<Impl>& impl, int nranks, int rank, const UniqueId& id, const Config& config, Options options) {
   if (nranks < 1) fail(Result::invalid_argument, "a communicator of {} ranks: 1 or more are needed", nranks);
   if (rank < 0 || rank >= nranks) fail(Result::invalid_argument, "rank {} is not in 0..{}", rank, nranks - 1);
   set_log_level(parse_log_level(options.text("MUSTER_LOG")));
   const auto seconds = [](double s) { return std::chrono::nanoseconds(static_cast<int64_t>(std::min(s, 1e9) * 1e9)); };
   const Deadline deadline = Deadline::after(seconds(options.seconds("MUSTER_INIT_TIMEOUT")));
 
-  auto impl = std::make_shared<Impl>();
   impl->options = std::move(options);
   impl->rank = rank;
   impl->size = nranks;
@@ -313,12 +312,12 @@ std::shared_ptr<Impl> make(int nranks, int rank, const UniqueId& id, const Confi
 
   if (nranks == 1) {
     impl->name = config.name.empty() ? fmt::format("{:08x}", random_token() & 0xffffffff) : config.name;
-    impl->own_error = std::make_unique<ErrorRecord>();
     impl->ranks[0] = {host_name(), getpid(), true, nullptr, nullptr};
     in.same_process = true;
     in.cache_bytes = last_level_cache();
     in.cores = 1;
-    return impl;
+    impl->ready.store(true);
+    return;
   }
 
   impl->bootstrap = Bootstrap::connect(id, nranks, rank, impl->options, deadline);
@@ -368,7 +367,7 @@ std::shared_ptr<Impl> make(int nranks, int rank, const UniqueId& id, const Confi
   agree(*impl->bootstrap, "", deadline);
   log_info("communicator {}: rank {} of {} on {:.3g} cores, {}", impl->name, rank, nranks, cores,
            in.same_process ? "threads of one process" : "processes of one host");
-  return impl;
+  impl->ready.store(true);
 }
 
 }  // namespace
@@ -386,7 +385,9 @@ void Communicator::Impl::leave() noexcept {
 
 Communicator Communicator::init(int nranks, int rank, const UniqueId& id, const Config& config) {
   Communicator c;
-  c.impl_ = make(nranks, rank, id, config, Options::from_environment());
+  c.impl_ = std::make_shared<Impl>();
+  const auto now = [=, impl = c.impl_, options = Options::from_environment()] { set_up(impl, nranks, rank, id, config, options); };
+  if (!defer_init_in_group(now)) now();
   return c;
 }
 
@@ -396,7 +397,8 @@ Communicator Communicator::from_environment(const Config& config) {
       Deadline::after(std::chrono::nanoseconds(static_cast<int64_t>(std::min(options.seconds("MUSTER_INIT_TIMEOUT"), 1e9) * 1e9)));
   const Rendezvous r = rendezvous_from_environment(options, deadline);
   Communicator c;
-  c.impl_ = make(r.size, r.rank, r.id, config, std::move(options));
+  c.impl_ = std::make_shared<Impl>();
+  set_up(c.impl_, r.size, r.rank, r.id, config, std::move(options));
   return c;
 }
 
@@ -429,7 +431,7 @@ void Communicator::destroy() {
 }
 
 void Communicator::abort() noexcept {
-  if (!impl_ || impl_->destroyed.load()) return;
+  if (!impl_ || !impl_->ready.load() || impl_->destroyed.load()) return;
   impl_->set_error(Result::remote_error,
                    fmt::format("communicator {}: aborted by {}", impl_->name, impl_->rank_name(impl_->rank)), true);
 }

@@ -66,6 +66,8 @@ void Impl::set_error(Result code, const std::string& message, bool announce) noe
 }
 
 void Impl::require_usable() const {
+  if (!ready.load(std::memory_order_acquire)) [[unlikely]]
+    fail(Result::invalid_usage, "a communicator was used before it was made: end the group in which it is being made first");
   if (destroyed.load(std::memory_order_relaxed)) [[unlikely]]
     fail(Result::invalid_argument, "communicator {}: used after it was destroyed", name);
   if (fork_generation != muster::fork_generation()) [[unlikely]]

@@ -96,8 +96,8 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   std::atomic<uint64_t> served{0};     // finished
 
   // --- health ---
-  std::unique_ptr<ErrorRecord> own_error;  // one rank: there is no segment
-  std::atomic<bool> destroyed{false}, left{false};
+  std::unique_ptr<ErrorRecord> own_error = std::make_unique<ErrorRecord>();  // used while there is no segment
+  std::atomic<bool> ready{false}, destroyed{false}, left{false};
 
   ~Impl();
 
