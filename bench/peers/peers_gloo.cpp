@@ -147,6 +147,8 @@ int main(int argc, char** argv) {
   }
   const int status = peers::fork_ranks(ranks, [&](int rank) {
     Gloo gloo(rank, ranks, directory, algorithm == "bcube" ? Algorithm::BCUBE : Algorithm::UNSPECIFIED);
+    gloo.barrier();
+    if (rank == 0) std::filesystem::remove_all(directory);  // all have met; nothing is left however this ends
     const int result = peers::measure(gloo, options);
     gloo.barrier();  // nobody closes its sockets while another still waits for the last message
     return result;
