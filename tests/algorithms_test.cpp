@@ -23,9 +23,6 @@ std::vector<Program> all_ranks(const Algorithm& a, int nranks, int root = 0, int
   return programs;
 }
 
-// The window all-to-all is the only one that can't be used in place.
-bool works_in_place(const Algorithm& a) { return !(a.coll == Coll::all_to_all && a.windows); }
-
 void expect_right(const Algorithm& a, int nranks, int root, int channels, const CheckOptions& options) {
   SCOPED_TRACE(testing::Message() << a.name << ' ' << name_of(a.coll) << ", " << nranks << " ranks, root "
                                   << root << ", " << channels << " channels, " << options.slots << " slots, "
@@ -59,7 +56,7 @@ TEST_P(EveryAlgorithm, IsRightForUpTo33Ranks) {
   for (int n = 1; n <= 33; ++n) {
     for (const int root : roots(a, n)) {
       for (const bool in_place : {false, true}) {
-        if (in_place && !works_in_place(a)) continue;
+        if (in_place && !a.in_place) continue;
         // All combinations where it is cheap; the extreme ones everywhere.
         for (const int slots : {2, 3})
           for (const int tiles : {1, 3})
@@ -77,7 +74,7 @@ TEST_P(EveryAlgorithm, IsRightForManyRanks) {
   for (const int n : {48, 64, 100, 127, 256, 512}) {
     if (a.windows && n > 256) continue;  // clocks of all ranks at all ranks: cubic
     const int root = rooted(a.coll) ? n / 3 : 0;
-    expect_right(a, n, root, 1, {.slots = 2, .tiles = n <= 127 ? 2 : 1, .in_place = works_in_place(a)});
+    expect_right(a, n, root, 1, {.slots = 2, .tiles = n <= 127 ? 2 : 1, .in_place = a.in_place});
     if (HasFailure()) return;
   }
 }
@@ -91,6 +88,11 @@ TEST_P(EveryAlgorithm, NeedsTwoSlotsAtMostAndOneIfDirect) {
       !(name == "direct" && a.coll != Coll::all_reduce))
     return;
   for (int n = 1; n <= 12; ++n) expect_right(a, n, 0, 1, {.slots = 1, .tiles = 3});
+}
+
+TEST_P(EveryAlgorithm, SaysWhetherItIsRightInPlace) {
+  const Algorithm& a = *GetParam();
+  EXPECT_EQ(check(all_ranks(a, 5), {.in_place = true}).ok, a.in_place);
 }
 
 TEST_P(EveryAlgorithm, IsInTheTableOnce) {

@@ -5,9 +5,9 @@
 namespace muster {
 
 namespace {
-constexpr bool kWhole = true, kWindows = true, kRankOrder = true;
+constexpr bool kWhole = true, kWindows = true, kRankOrder = true, kInPlace = true;
 
-// name, collective, make, whole, windows, rank_order, idea
+// name, collective, make, whole, windows, rank_order, idea, in_place
 // clang-format off
 constexpr Algorithm kAlgorithms[] = {
     {"one_shot",         Coll::all_reduce,     one_shot_all_reduce, false, false, kRankOrder,
@@ -68,7 +68,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"pairwise",         Coll::all_to_all,     pairwise_all_to_all, false, false, false,
      "each rank sends to all, next rank first"},
     {"window",           Coll::all_to_all,     window_all_to_all, false, kWindows, false,
-     "each rank loads its parts from all; not in place"},
+     "each rank loads its parts from all", !kInPlace},
 
     {"direct",           Coll::gather,         direct_gather, false, false, false,
      "all send to the root"},

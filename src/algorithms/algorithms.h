@@ -23,6 +23,7 @@ struct Algorithm {
   bool windows;                   // loads or stores peers' buffers: all ranks' buffers must be windows, no pre_mul_sum
   bool rank_order;                // reductions combine by rank, left to right, in one place
   const char* idea;               // one line for people
+  bool in_place = true;           // right when input and output share memory, too
 };
 
 std::span<const Algorithm> algorithms();
