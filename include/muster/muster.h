@@ -31,7 +31,7 @@ class MUSTER_API HostStream {
 
   void synchronize();        // waits for all that was queued before; throws the first error since the last call
   bool idle() const;         // nothing queued or running
-  struct Impl;
+  struct MUSTER_HIDDEN Impl;
   Impl& impl() { return *impl_; }
 
  private:
@@ -95,13 +95,14 @@ class MUSTER_API Communicator {
   // From any thread: every call of this communicator in progress on this rank returns with an error, and peers get
   // remote_error. Never waits.
   void abort() noexcept;
-  // success, or the error that this communicator is in (a peer died, mismatched calls, aborted ...). Any thread.
+  // success, or the error that this communicator is in (a peer died, mismatched calls, aborted ...); in_progress while
+  // the group in which it is being made hasn't ended. Any thread.
   Result async_error(std::string* message = nullptr) const;
 
   // How a collective of this size would run: algorithm, channels, tile, why. `collective` as in "all_reduce".
   std::string explain(const std::string& collective, size_t count, DataType type, ReduceOp op = {}, int root = 0) const;
 
-  struct Impl;
+  struct MUSTER_HIDDEN Impl;
   const std::shared_ptr<Impl>& impl() const { return impl_; }
 
  private:

@@ -8,6 +8,7 @@
 #include <string>
 
 #define MUSTER_API __attribute__((visibility("default")))
+#define MUSTER_HIDDEN __attribute__((visibility("hidden")))  // the inside of a MUSTER_API class
 
 namespace muster {
 

@@ -1,0 +1,277 @@
+#include "perf/args.h"
+
+#include <fmt/format.h>
+#include <getopt.h>
+
+#include <charconv>
+#include <cstdio>
+
+#include "perf/format.h"
+
+namespace muster::perf {
+namespace {
+
+struct Flag {
+  char letter;
+  const char* name;
+  const char* value;  // nullptr: takes none
+  const char* help;
+};
+
+enum : char { kMemory = 1, kPlan = 2 };  // Muster's own have no letter
+
+constexpr Flag kFlags[] = {
+    {'t', "nthreads", "NUM", "threads per process (default 1)"},
+    {'g', "ngpus", "NUM", "ranks per thread (default 1)"},
+    {'b', "minbytes", "SIZE", "smallest size; K, M, G, T are binary (default 32M)"},
+    {'e', "maxbytes", "SIZE", "largest size (default 32M)"},
+    {'i', "stepbytes", "SIZE", "add this from size to size (default 1M)"},
+    {'f', "stepfactor", "NUM", "multiply by this from size to size (from 0: 8)"},
+    {'n', "iters", "NUM", "timed iterations (default 20)"},
+    {'w', "warmup_iters", "NUM", "iterations before them, not timed (default 1)"},
+    {'m', "agg_iters", "NUM", "calls per iteration, in one group (default 1)"},
+    {'N', "run_cycles", "NUM", "times that the whole table is made; 0 = for ever (default 1)"},
+    {'p', "parallel_init", "0/1", "threads make their communicators at the same time (default 0)"},
+    {'c', "check", "NUM", "verified runs per row; 0 = none (default 1)"},
+    {'o', "op", "OP", "sum, prod, min, max, avg, mulsum or all (default sum)"},
+    {'d', "datatype", "TYPE",
+     "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2 or all (default float)"},
+    {'r', "root", "NUM", "root rank; -1 = each in turn (default 0)"},
+    {'z', "blocking", "0..3", "1: complete and meet after each iteration; 2, 3: complete (default 0)"},
+    {'y', "stream_null", "0/1", "1: ranks of one thread run in groups on it, not on streams (default 0)"},
+    {'T', "timeout", "SECONDS", "most that one row may take; 0 = no limit (default 0)"},
+    {'G', "cudagraph", "NUM", "no graphs on host memory: noted, and calls are made directly"},
+    {'C', "report_cputime", "0/1", "report the time to issue the calls, not to complete them (default 0)"},
+    {'S', "report_timestamps", "0/1", "end each row with the time of day (default 0)"},
+    {'J', "output_file", "FILE",
+     "write the results as JSON too; an existing file is kept and FILE.N is written"},
+    {'a', "average", "0..3", "time of rank 0, or mean, min, max of all ranks (default 1 = mean)"},
+    {'R', "local_register", "0..2", "registered buffers: only 0 is possible as yet"},
+    {'x', "cta_policy", "0..2", "no thread blocks on host memory: noted"},
+    {'D', "device_implementation", "NUM", "device kernels: only 0 is possible"},
+    {'V', "device_cta_count", "NUM", "no thread blocks on host memory: noted"},
+    {'M', "memory_report", "0/1", "print the memory used (default 0)"},
+    {'u', "unalign", "NUM", "start the buffers so many elements off their alignment (default 0)"},
+    {'I', "per_iter_timing", "0/1", "time each iteration, and show min, max, 99 % and variation (default 0)"},
+    {'K', "per_iter_timing_skip", "NUM", "leave the first iterations out of that (default 0)"},
+    {'h', "help", nullptr, "this text"},
+    {kMemory, "memory", "KIND",
+     "Muster's own: alloc = muster::mem_alloc (default), malloc = ordinary memory"},
+    {kPlan, "plan", nullptr, "Muster's own: print how each size was run, and why"},
+};
+
+void print_usage(const char* program) {
+  fmt::print("Usage: {} [FLAG...]\n", program);
+  for (const Flag& f : kFlags) {
+    const std::string letter = f.letter > 2 ? fmt::format("-{},", f.letter) : "   ";
+    fmt::print("  {} --{:<32} {}\n", letter, fmt::format("{} {}", f.name, f.value ? f.value : ""), f.help);
+  }
+}
+
+class Parser {
+ public:
+  Parser(int argc, char** argv, bool reduces, bool rooted)
+      : argc_(argc), argv_(argv), reduces_(reduces), rooted_(rooted) {
+    for (const NamedType& t : types())
+      if (t.type == DataType::float32) p_.args.types = {t};
+    p_.args.ops = {ops()[0]};
+  }
+
+  Parsed parse() {
+    std::string letters;
+    std::vector<option> names;
+    for (const Flag& f : kFlags) {
+      if (f.letter > 2) letters += fmt::format("{}{}", f.letter, f.value ? ":" : "");
+      names.push_back({f.name, f.value ? required_argument : no_argument, nullptr, f.letter});
+    }
+    names.push_back({});
+    optind = 1;
+    for (int c; p_.run && (c = getopt_long(argc_, argv_, letters.c_str(), names.data(), nullptr)) != -1;) {
+      if (c == '?' || c == 'h') {  // an unknown flag is no failure to nccl-tests either: scripts rely on it
+        print_usage(argv_[0]);
+        stop(Exit::success);
+      } else {
+        take(static_cast<char>(c), optarg ? optarg : "");
+      }
+    }
+    if (p_.run && optind < argc_) stop(Exit::invalid_usage, fmt::format("'{}' is not a flag", argv_[optind]));
+    if (p_.run) check_sizes();
+    return p_;
+  }
+
+ private:
+  void stop(Exit exit, const std::string& why = {}) {
+    if (!why.empty()) fmt::print(stderr, "{}: {}\n", argv_[0], why);
+    p_.run = false;
+    p_.exit = exit;
+  }
+
+  int number(char flag, const std::string& text, int low, int high) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < low || value > high)
+      stop(Exit::invalid_usage,
+           fmt::format("-{} '{}': a whole number of {} to {} is wanted", flag, text, low, high));
+    return value;
+  }
+
+  size_t size(char flag, const std::string& text) {
+    size_t bytes = 0;
+    if (!parse_bytes(text, bytes))
+      stop(Exit::bad_size,
+           fmt::format(
+               "-{} '{}' is no size: a number of bytes is wanted, with K, M, G or T behind it if wished",
+               flag, text));
+    return bytes;
+  }
+
+  template <class Named>
+  std::vector<Named> choose(char flag, const std::string& text, std::span<const Named> all) {
+    if (text == "all") return {all.begin(), all.end()};
+    std::string known;
+    for (const Named& n : all) {
+      if (text == n.name) return {n};
+      known += std::string(" ") + n.name;
+    }
+    stop(Exit::invalid_usage, fmt::format("-{} '{}' is not known; there are:{} all", flag, text, known));
+    return {};
+  }
+
+  void take(char flag, const std::string& value) {
+    constexpr int kMany = 1 << 30;
+    Args& a = p_.args;
+    switch (flag) {
+      case 't':
+        a.threads = number(flag, value, 1, 4096);
+        break;
+      case 'g':
+        a.ranks_per_thread = number(flag, value, 1, 4096);
+        break;
+      case 'b':
+        a.min_bytes = size(flag, value);
+        break;
+      case 'e':
+        a.max_bytes = size(flag, value);
+        break;
+      case 'i':
+        a.step_bytes = size(flag, value);
+        break;
+      case 'f':
+        a.step_factor = static_cast<size_t>(number(flag, value, 1, kMany));
+        break;
+      case 'n':
+        a.iterations = number(flag, value, 0, kMany);
+        break;
+      case 'w':
+        a.warmup = number(flag, value, 0, kMany);
+        break;
+      case 'm':
+        a.aggregated = number(flag, value, 1, 1 << 20);
+        break;
+      case 'N':
+        a.cycles = number(flag, value, 0, kMany);
+        break;
+      case 'p':
+        a.parallel_init = number(flag, value, 0, 1);
+        break;
+      case 'c':
+        a.checks = number(flag, value, 0, kMany);
+        break;
+      case 'o':
+        a.ops = choose(flag, value, ops());
+        if (!reduces_) note("-o: this collective does not reduce");
+        break;
+      case 'd':
+        a.types = choose(flag, value, types());
+        break;
+      case 'r':
+        a.root = number(flag, value, -1, kMany);
+        if (!rooted_) note("-r: this collective has no root");
+        break;
+      case 'z':
+        a.blocking = number(flag, value, 0, 3);
+        break;
+      case 'y':
+        a.null_stream = number(flag, value, 0, 1);
+        break;
+      case 'T':
+        a.timeout_seconds = number(flag, value, 0, kMany);
+        break;
+      case 'G':
+        if (number(flag, value, 0, kMany))
+          note("-G: there are no graphs on host memory; calls are made directly");
+        break;
+      case 'C':
+        a.cpu_time = number(flag, value, 0, 1);
+        break;
+      case 'S':
+        a.timestamps = number(flag, value, 0, 1);
+        break;
+      case 'J':
+        a.json_path = value;
+        break;
+      case 'a':
+        a.average = static_cast<Average>(number(flag, value, 0, 3));
+        break;
+      case 'R':
+        if (number(flag, value, 0, 2))
+          stop(Exit::not_implemented,
+               "-R: this version can't register buffers; --memory alloc shares them without");
+        break;
+      case 'D':
+        if (number(flag, value, 0, kMany))
+          stop(Exit::not_implemented, "-D: there are no device kernels for host memory");
+        break;
+      case 'x':
+      case 'V':
+        note(fmt::format("-{}: there are no thread blocks on host memory", flag));
+        break;
+      case 'M':
+        a.memory_report = number(flag, value, 0, 1);
+        break;
+      case 'u':
+        a.unaligned = static_cast<size_t>(number(flag, value, 0, 1 << 20));
+        break;
+      case 'I':
+        a.per_iteration = number(flag, value, 0, 1);
+        break;
+      case 'K':
+        a.per_iteration_skip = number(flag, value, 0, kMany);
+        break;
+      case kMemory:
+        if (value != "alloc" && value != "malloc")
+          stop(Exit::invalid_usage, fmt::format("--memory '{}': alloc or malloc is wanted", value));
+        a.memory = value == "malloc" ? Memory::malloc : Memory::alloc;
+        break;
+      case kPlan:
+        a.plan = true;
+        break;
+      default:
+        stop(Exit::internal, "a flag without meaning");
+        break;
+    }
+  }
+
+  void note(const std::string& text) { p_.args.notes.push_back(text); }
+
+  void check_sizes() {
+    const Args& a = p_.args;
+    if (a.min_bytes > a.max_bytes)
+      stop(Exit::bad_size, fmt::format("-b {} is more than -e {}", a.min_bytes, a.max_bytes));
+    else if (a.step_factor <= 1 && a.step_bytes == 0 && a.min_bytes != a.max_bytes)
+      stop(Exit::bad_size, "-i 0 never leads from the smallest to the largest size");
+  }
+
+  int argc_;
+  char** argv_;
+  bool reduces_, rooted_;
+  Parsed p_;
+};
+
+}  // namespace
+
+Parsed parse_args(int argc, char** argv, bool reduces, bool rooted) {
+  return Parser(argc, argv, reduces, rooted).parse();
+}
+
+}  // namespace muster::perf

@@ -1,0 +1,138 @@
+#include "perf/job.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+
+namespace muster::perf {
+namespace {
+
+bool launched() {
+  // Each launcher's variable for the rank: others are also set where nothing was launched (e.g. by salloc).
+  for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const char* value = std::getenv(name); value && *value) return true;
+  return false;
+}
+
+std::string first_match(const char* path, const std::string& key) {
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with(key))
+      return line.substr(std::min(line.size(), line.find_first_not_of(" \t:", key.size())));
+  return {};
+}
+
+// Bytes that may still be used on this host, by the kernel's and the container's account.
+size_t free_memory() {
+  size_t bytes =
+      static_cast<size_t>(std::strtoull(first_match("/proc/meminfo", "MemAvailable").c_str(), nullptr, 10))
+      << 10;
+  size_t limit = 0, used = 0;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit &&
+      std::ifstream("/sys/fs/cgroup/memory.current") >> used)
+    bytes = std::min(bytes, limit > used ? limit - used : 0);
+  return bytes;
+}
+
+template <class T>
+std::vector<T> all_gather(Communicator* world, const T& mine) {
+  std::vector<T> all(world ? static_cast<size_t>(world->size()) : 1);
+  if (world)
+    world->all_gather(&mine, all.data(), sizeof(T), DataType::uint8);
+  else
+    all[0] = mine;
+  return all;
+}
+
+}  // namespace
+
+int split_color(int process, const char* split, const char* mask) {
+  const auto refuse = [](const char* name, const char* value) {
+    throw Error(Result::invalid_usage,
+                fmt::format("{}='{}' can't be read: AND, OR, MOD or DIV (or & | % /) and a number is wanted, "
+                            "e.g. 'MOD 2'; for the mask a hexadecimal number",
+                            name, value));
+  };
+  const auto number = [](std::string_view text, int base, int& value) {
+    if (text.starts_with("0x") || text.starts_with("0X")) {
+      text.remove_prefix(2);
+      base = 16;
+    }
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+    return error == std::errc() && end == text.data() + text.size() && value >= 0;
+  };
+  int value = 0;
+  if (mask && *mask) {
+    if (!number(mask, 16, value)) refuse("NCCL_TESTS_SPLIT_MASK", mask);
+    return process & value;
+  }
+  if (!split || !*split) return 0;
+  const std::string_view text = split;
+  const size_t digits = text.find_first_of("0123456789");
+  if (digits == text.npos || !number(text.substr(digits), 10, value)) refuse("NCCL_TESTS_SPLIT", split);
+  std::string op(text.substr(0, digits));
+  std::erase(op, ' ');
+  for (char& c : op) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  if (op == "AND" || op == "&") return process & value;
+  if (op == "OR" || op == "|") return process | value;
+  if ((op == "MOD" || op == "%") && value > 0) return process % value;
+  if ((op == "DIV" || op == "/") && value > 0) return process / value;
+  refuse("NCCL_TESTS_SPLIT", split);
+  return 0;
+}
+
+Job join_job(const Args& args) {
+  Communicator world;
+  if (launched()) world = Communicator::from_environment({.name = "world"});
+  const int world_rank = world ? world.rank() : 0;
+  const int ranks_here = args.threads * args.ranks_per_thread;
+
+  ProcessInfo mine;
+  mine.pid = getpid();
+  mine.color = split_color(world_rank, std::getenv("NCCL_TESTS_SPLIT"), std::getenv("NCCL_TESTS_SPLIT_MASK"));
+  mine.memory = free_memory();
+  gethostname(mine.host, sizeof mine.host - 1);
+  first_match("/proc/cpuinfo", "model name").copy(mine.processor, sizeof mine.processor - 1);
+  const std::vector<ProcessInfo> all = all_gather(world ? &world : nullptr, mine);
+
+  Job job;
+  job.prints = world_rank == 0;
+  std::map<std::string, size_t> processes_of_host;
+  for (const ProcessInfo& p : all) ++processes_of_host[p.host];
+  int first = -1;  // of my colour, among all
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].color != mine.color) continue;
+    if (first < 0) first = static_cast<int>(i);
+    if (static_cast<int>(i) == world_rank) job.process = static_cast<int>(job.processes.size());
+    job.processes.push_back(all[i]);
+    ProcessInfo& p = job.processes.back();
+    p.memory /= processes_of_host[p.host] * static_cast<size_t>(ranks_here);
+  }
+  job.nranks = static_cast<int>(job.processes.size()) * ranks_here;
+
+  if (world && job.nranks == world.size()) {  // one rank in each process: they have met already
+    job.ranks.push_back(std::move(world));
+    return job;
+  }
+  job.id = first == world_rank ? make_unique_id() : UniqueId{};
+  if (world) job.id = all_gather(&world, job.id)[static_cast<size_t>(first)];
+  job.ranks.resize(static_cast<size_t>(ranks_here));
+  if (!args.parallel_init) make_communicators(job, 0, ranks_here);
+  if (world) world.destroy();
+  return job;
+}
+
+void make_communicators(Job& job, int begin, int end) {
+  group_start();
+  for (int i = begin; i < end; ++i)
+    job.ranks[static_cast<size_t>(i)] = Communicator::init(job.nranks, job.first_rank() + i, job.id);
+  group_end();
+}
+
+}  // namespace muster::perf

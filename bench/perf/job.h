@@ -1,0 +1,47 @@
+// Who takes part: the processes that a launcher started, the threads of each, and the ranks of each thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "muster/muster.h"
+#include "perf/args.h"
+
+namespace muster::perf {
+
+// One process, as every process knows it. Sent between processes as bytes.
+struct ProcessInfo {
+  int pid = 0;
+  int color = 0;      // NCCL_TESTS_SPLIT: processes of one colour make a job of their own
+  size_t memory = 0;  // bytes that one rank may use for its buffers
+  char host[64] = {};
+  char processor[96] = {};
+};
+
+struct Job {
+  // The processes of this one's colour, by rank, and the place of this one among them.
+  std::vector<ProcessInfo> processes;
+  int process = 0;
+  bool prints = false;  // this process prints the table: the first of all
+  int nranks = 0;
+
+  // Communicators of this process's ranks, thread by thread. Empty until made: by join, or with -p by the
+  // threads.
+  std::vector<Communicator> ranks;
+  UniqueId id{};
+
+  int first_rank() const { return process * (nranks / static_cast<int>(processes.size())); }
+};
+
+// Meets the other processes. Throws muster::Error.
+Job join_job(const Args& args);
+
+// Makes the communicators of the ranks [begin, end) of this process, in one group.
+void make_communicators(Job& job, int begin, int end);
+
+// The colour that NCCL_TESTS_SPLIT ("MOD 2", "%2", "AND 0x3", "&3", "OR 1", "|1", "DIV 4", "/4") or
+// NCCL_TESTS_SPLIT_MASK (hexadecimal) gives a process. Throws invalid_usage for anything else.
+int split_color(int process, const char* split, const char* mask);
+
+}  // namespace muster::perf

@@ -1,0 +1,123 @@
+// main of the *_perf programs.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "perf/collective.h"
+#include "perf/job.h"
+#include "perf/monitor.h"
+#include "perf/report.h"
+#include "perf/sweep.h"
+
+namespace muster::perf {
+namespace {
+
+// Bytes of this process that are in memory now.
+double resident() {
+  std::ifstream in("/proc/self/status");
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with("VmRSS:")) return std::strtod(line.c_str() + 6, nullptr) * 1024;
+  return 0;
+}
+
+double minimum_bandwidth() {
+  const char* text = std::getenv("NCCL_TESTS_MIN_BW");
+  if (!text || !*text) return -1;
+  double value = 0;
+  const char* const end = text + std::string_view(text).size();
+  const auto [rest, error] = std::from_chars(text, end, value);
+  if (error != std::errc() || rest != end || value < 0)
+    throw Error(Result::invalid_usage,
+                fmt::format("NCCL_TESTS_MIN_BW='{}' can't be read: a number of GB/s is wanted", text));
+  return value;
+}
+
+Exit exit_of(const Error& error) {
+  return error.code() == Result::timeout         ? Exit::timeout
+         : error.code() == Result::invalid_usage ? Exit::invalid_usage
+                                                 : Exit::library;
+}
+
+Exit run(Args& args, const Collective& collective, const std::string& program, int argc, char** argv) {
+  const double minimum = minimum_bandwidth();
+  if (std::getenv("NCCL_TESTS_DEVICE"))
+    args.notes.push_back("NCCL_TESTS_DEVICE: there are no devices to choose from on host memory");
+  const double before = resident();
+  Job job = join_job(args);
+  const double connected = resident();
+  if (collective.rooted && args.root >= job.nranks)
+    throw Error(Result::invalid_usage, fmt::format("-r {}: there are {} ranks", args.root, job.nranks));
+  const size_t buffer_bytes = plan_buffers(args, job, collective);
+
+  std::unique_ptr<Report> report;
+  if (job.prints) {
+    report = std::make_unique<Report>(args, job, program, argc, argv);
+    report->header(buffer_bytes);
+  }
+  Monitor monitor(
+      [&] {
+        for (Communicator& c : job.ranks)
+          if (c) c.abort();
+      },
+      args.timeout_seconds, job.prints && isatty(STDERR_FILENO));
+
+  double with_buffers = 0;
+  const auto work = [&](int thread) {
+    try {
+      const int begin = thread * args.ranks_per_thread;
+      if (!job.ranks[static_cast<size_t>(begin)])
+        make_communicators(job, begin, begin + args.ranks_per_thread);
+      const std::span<Communicator> mine(&job.ranks[static_cast<size_t>(begin)],
+                                         static_cast<size_t>(args.ranks_per_thread));
+      Sweep sweep(args, collective, mine, job.first_rank() + begin, buffer_bytes,
+                  thread == 0 ? &monitor : nullptr, thread == 0 ? report.get() : nullptr);
+      if (thread == 0) with_buffers = resident();
+      sweep.run();
+    } catch (const Error& e) {
+      monitor.fail(exit_of(e), fmt::format("{}: {}: {}", program, name_of(e.code()), e.what()));
+    } catch (const std::exception& e) {
+      monitor.fail(Exit::internal, fmt::format("{}: {}", program, e.what()));
+    }
+  };
+  std::vector<std::thread> others;
+  for (int t = 1; t < args.threads; ++t) others.emplace_back(work, t);
+  work(0);
+  for (std::thread& t : others) t.join();
+  if (monitor.failure() != Exit::success) return monitor.failure();
+
+  Exit exit = Exit::success;
+  if (report) {
+    if (args.memory_report)
+      report->memory(
+          fmt::format("communicators {} | with buffers {} | at the end {} (resident, process of rank 0)",
+                      human_bytes(connected - before), human_bytes(with_buffers - before),
+                      human_bytes(resident() - before)));
+    exit = report->footer(minimum);
+  }
+  for (Communicator& c : job.ranks) c.destroy();
+  return exit;
+}
+
+}  // namespace
+
+int run_perf(int argc, char** argv, const Collective& collective) {
+  const std::string program = std::string(collective.name) + "_perf";
+  Parsed parsed = parse_args(argc, argv, collective.reduces, collective.rooted);
+  if (!parsed.run) return static_cast<int>(parsed.exit);
+  try {
+    return static_cast<int>(run(parsed.args, collective, program, argc, argv));
+  } catch (const Error& e) {
+    fmt::print(stderr, "{}: {}: {}\n", program, name_of(e.code()), e.what());
+    return static_cast<int>(exit_of(e));
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "{}: {}\n", program, e.what());
+    return static_cast<int>(Exit::internal);
+  }
+}
+
+}  // namespace muster::perf

@@ -1,0 +1,285 @@
+#include "perf/sweep.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+namespace muster::perf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+constexpr size_t align_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Bytes of one buffer, for a row of `bytes`: both sides, and in place the two in one.
+size_t bytes_of(const Layout& l, size_t element) {
+  return std::max({l.send, l.recv, l.in_place_send + l.send, l.in_place_recv + l.recv}) * element;
+}
+
+}  // namespace
+
+size_t plan_buffers(Args& args, const Job& job, const Collective& collective) {
+  size_t budget = SIZE_MAX;
+  for (const ProcessInfo& p : job.processes) budget = std::min(budget, p.memory / 10 * 9);
+  budget /= 2;  // send and receive
+  const auto needed = [&](size_t bytes) {
+    size_t most = 0;
+    for (const NamedType& t : args.types)
+      most =
+          std::max(most, bytes_of(collective.layout(bytes, size_of(t.type), 0, job.nranks), size_of(t.type)));
+    return most;
+  };
+  if (needed(args.max_bytes) > budget) {
+    const size_t wanted = args.max_bytes;
+    while (args.max_bytes > args.min_bytes && needed(args.max_bytes) > budget)
+      args.max_bytes = std::max(args.min_bytes, args.max_bytes / 2);
+    args.notes.push_back(
+        fmt::format("-e is {} instead of {}: each rank can have {} of memory for its buffers", args.max_bytes,
+                    wanted, human_bytes(static_cast<double>(budget) * 2)));
+  }
+  // All buffers of a host together exceed its last cache.
+  const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  const size_t beyond_cache = std::min<size_t>(cache > 0 ? static_cast<size_t>(cache) : 0, size_t{64} << 20);
+  return std::max(needed(args.max_bytes), std::min(beyond_cache, budget));
+}
+
+Sweep::Sweep(const Args& args, const Collective& collective, std::span<Communicator> ranks, int first_rank,
+             size_t buffer_bytes, Monitor* monitor, Report* report)
+    : args_(args),
+      collective_(collective),
+      buffer_bytes_(buffer_bytes),
+      monitor_(monitor),
+      report_(report),
+      nranks_(ranks[0].size()) {
+  const bool streams = ranks.size() > 1 && !args.null_stream;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    // A start that is off by so many elements of the largest type is off by as many of every other at least.
+    size_t element = 1;
+    for (const NamedType& t : args.types) element = std::max(element, size_of(t.type));
+    const size_t unaligned = args.unaligned * element;
+    ranks_.push_back(
+        {ranks[i], first_rank + static_cast<int>(i), streams ? std::make_unique<HostStream>() : nullptr,
+         Buffer(buffer_bytes, unaligned, args.memory), Buffer(buffer_bytes, unaligned, args.memory)});
+  }
+}
+
+void Sweep::run() {
+  for (int cycle = 0; args_.cycles == 0 || cycle < args_.cycles; ++cycle) run_table();
+}
+
+void Sweep::run_table() {
+  const std::vector<NamedOp> ops =
+      collective_.reduces ? args_.ops : std::vector<NamedOp>{{"none", RedOp::sum}};
+  const bool all_roots = collective_.rooted && args_.root < 0;
+  const int first_root = all_roots ? 0 : args_.root;
+  const int last_root = all_roots ? nranks_ - 1 : first_root;
+  for (const NamedType& type : args_.types)
+    for (const NamedOp& op : ops) {
+      Data data(type.type, op.op, nranks_);
+      for (int root = first_root; root <= last_root; ++root)
+        for (size_t bytes = args_.min_bytes; bytes <= args_.max_bytes;) {
+          run_row({type, op, root, bytes}, data);
+          const size_t next = next_size(bytes, args_.step_bytes, args_.step_factor);
+          if (next == bytes) break;
+          bytes = next;
+        }
+    }
+}
+
+void Sweep::run_row(const Setting& s, Data& data) {
+  const size_t element = size_of(s.type.type);
+  const Layout l = layout_of(s, ranks_[0].number);
+  Row row;
+  row.bytes = std::max(l.send, l.recv) * element;
+  row.count = l.count;
+  row.type = s.type.name;
+  row.op = s.op.name;
+  row.root = collective_.rooted ? s.root : -1;
+  if (monitor_) monitor_->begin_row(fmt::format("{} B {} {}", row.bytes, row.type, row.op));
+  row.out_of_place = measure(s, data, false);
+  row.in_place = measure(s, data, true);
+  if (monitor_) monitor_->end_row();
+  if (!report_) return;
+  if (args_.plan)
+    row.plan = ranks_[0].communicator.explain(collective_.name, l.count, s.type.type, data.op_of(0), s.root);
+  report_->row(row);
+}
+
+Measurement Sweep::measure(const Setting& s, Data& data, bool in_place) {
+  const auto phase = [&](const char* out_of_place_name, const char* in_place_name) {
+    if (monitor_) monitor_->set_phase(in_place ? in_place_name : out_of_place_name);
+  };
+  Measurement m;
+  phase("out of place, measuring", "in place, measuring");
+  run_iterations(s, data, in_place, args_.warmup, nullptr);
+  std::vector<double> each;
+  const double mine =
+      run_iterations(s, data, in_place, args_.iterations, args_.per_iteration ? &each : nullptr);
+  m.seconds = combine(all_gather(std::vector<double>(ranks_.size(), mine)));
+  for (size_t i = static_cast<size_t>(args_.per_iteration_skip); i < each.size(); ++i) {
+    const std::vector<double> all = all_gather(std::vector<double>(ranks_.size(), each[i]));
+    m.each_iteration.push_back(*std::max_element(all.begin(), all.end()));
+  }
+  m.bandwidth =
+      bandwidth(collective_.traffic, layout_of(s, 0).count, size_of(s.type.type), m.seconds, nranks_);
+
+  if (args_.checks == 0 || (in_place && !collective_.in_place)) return m;
+  phase("out of place, verifying", "in place, verifying");
+  double wrong = 0;
+  for (int check = 0; check < args_.checks; ++check)
+    wrong += static_cast<double>(verify(s, data, in_place, ++verified_runs_));
+  double total = 0;
+  for (const double w : all_gather([&] {
+         std::vector<double> mine_wrong(ranks_.size(), 0);
+         mine_wrong[0] = wrong;  // of all of this thread's ranks
+         return mine_wrong;
+       }()))
+    total += w;
+  m.wrong = static_cast<size_t>(total);
+  return m;
+}
+
+// Seconds per call; with `each`: also of every iteration.
+double Sweep::run_iterations(const Setting& s, const Data& data, bool in_place, int iterations,
+                             std::vector<double>* each) {
+  barrier();
+  const Clock::time_point begin = Clock::now();
+  size_t call = 0;
+  for (int i = 0; i < iterations; ++i) {
+    const Clock::time_point iteration_begin = each ? Clock::now() : begin;
+    if (grouped()) group_start();
+    for (int m = 0; m < args_.aggregated; ++m) issue(s, data, in_place, offset_of(s, call++));
+    if (grouped()) group_end();
+    if (args_.blocking || each) complete();
+    if (args_.blocking == 1) barrier();
+    if (each) each->push_back(seconds_since(iteration_begin) / args_.aggregated);
+  }
+  const double issued = seconds_since(begin);
+  complete();
+  const double completed = seconds_since(begin);
+  return call == 0 ? 0 : (args_.cpu_time ? issued : completed) / static_cast<double>(call);
+}
+
+// Every rank's buffers are filled, everything that must not change is poisoned, and after one call every
+// element of every rank, what surrounds it, and what was sent is compared.
+size_t Sweep::verify(const Setting& s, Data& data, bool in_place, size_t run) {
+  const size_t element = size_of(s.type.type);
+  const size_t offset = offset_of(s, run);
+  for (Rank& r : ranks_) {
+    const Layout l = layout_of(s, r.number);
+    const size_t end = std::min(buffer_bytes_, offset + bytes_of(l, element)) + kGuard;
+    Data::poison(r.recv.data() + offset - kGuard, end - offset + kGuard);
+    Data::poison(r.send.data() + offset - kGuard, end - offset + kGuard);
+    std::byte* at = in_place ? r.recv.data() + offset + l.in_place_send * element : r.send.data() + offset;
+    for (const Content& c : collective_.sent(l, r.number, nranks_, s.root)) {
+      data.write(at, c, run);
+      at += c.count * element;
+    }
+  }
+  barrier();
+  if (grouped()) group_start();
+  issue(s, data, in_place, offset);
+  if (grouped()) group_end();
+  complete();
+
+  size_t wrong = 0;
+  for (Rank& r : ranks_) {
+    const Layout l = layout_of(s, r.number);
+    const std::byte* at = r.recv.data() + offset + (in_place ? l.in_place_recv * element : 0);
+    for (const Content& c : collective_.expected(l, r.number, nranks_, s.root)) {
+      wrong += data.count_wrong(at, c, run);
+      at += c.count * element;
+    }
+    const size_t used = bytes_of(l, element);
+    wrong += r.recv.count_touched_around(offset, offset + (in_place ? used : l.recv * element));
+    wrong += r.send.count_touched_around(offset, offset + (in_place ? 0 : l.send * element));
+    if (in_place) continue;
+    at = r.send.data() + offset;
+    for (const Content& c : collective_.sent(l, r.number, nranks_, s.root)) {
+      wrong += data.count_wrong(at, c, run);
+      at += c.count * element;
+    }
+  }
+  return wrong;
+}
+
+void Sweep::issue(const Setting& s, const Data& data, bool in_place, size_t offset) {
+  const size_t element = size_of(s.type.type);
+  for (Rank& r : ranks_) {
+    const Layout l = layout_of(s, r.number);
+    Call call;
+    std::byte* const recv = r.recv.data() + offset;
+    call.send = in_place ? recv + l.in_place_send * element : r.send.data() + offset;
+    call.recv = in_place ? recv + l.in_place_recv * element : recv;
+    call.count = l.count;
+    call.type = s.type.type;
+    call.op = data.op_of(r.number);
+    call.root = s.root;
+    call.stream = r.stream.get();
+    collective_.call(r.communicator, call);
+  }
+}
+
+void Sweep::complete() {
+  for (Rank& r : ranks_)
+    if (r.stream) r.stream->synchronize();
+}
+
+bool Sweep::grouped() const { return args_.aggregated > 1 || (ranks_.size() > 1 && !ranks_[0].stream); }
+
+void Sweep::barrier() {
+  if (ranks_.size() == 1)
+    ranks_[0].communicator.barrier();
+  else
+    all_gather(std::vector<double>(ranks_.size(), 0));  // one thread can't wait in several barriers
+}
+
+std::vector<double> Sweep::all_gather(const std::vector<double>& mine) {
+  std::vector<std::vector<double>> all(ranks_.size(), std::vector<double>(static_cast<size_t>(nranks_)));
+  group_start();
+  for (size_t i = 0; i < ranks_.size(); ++i)
+    ranks_[i].communicator.all_gather(&mine[i], all[i].data(), 1, DataType::float64, ranks_[i].stream.get());
+  group_end();
+  complete();
+  return all[0];
+}
+
+double Sweep::combine(const std::vector<double>& seconds) const {
+  switch (args_.average) {
+    case Average::rank0:
+      return seconds[0];
+    case Average::min:
+      return *std::min_element(seconds.begin(), seconds.end());
+    case Average::max:
+      return *std::max_element(seconds.begin(), seconds.end());
+    case Average::mean:
+      break;
+  }
+  double sum = 0;
+  for (const double s : seconds) sum += s;
+  return sum / static_cast<double>(seconds.size());
+}
+
+Layout Sweep::layout_of(const Setting& s, int rank) const {
+  return collective_.layout(s.bytes, size_of(s.type.type), rank, nranks_);
+}
+
+// Where in its buffer a call works: each call behind the one before, cache line by cache line, round and
+// round.
+size_t Sweep::offset_of(const Setting& s, size_t call) const {
+  const size_t element = size_of(s.type.type);
+  size_t used = 0;
+  for (const Rank& r : ranks_) used = std::max(used, bytes_of(layout_of(s, r.number), element));
+  const size_t stride = align_up(std::max<size_t>(used, 1));
+  const size_t places = std::max<size_t>(1, buffer_bytes_ / stride);
+  return call % places * stride;
+}
+
+}  // namespace muster::perf

@@ -1,0 +1,70 @@
+// One thread's part of the measurement: the same loop over types, operators, roots and sizes on every thread
+// of every process, which meet in it by the collectives themselves.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "perf/buffer.h"
+#include "perf/collective.h"
+#include "perf/job.h"
+#include "perf/monitor.h"
+#include "perf/report.h"
+
+namespace muster::perf {
+
+// Bytes of one rank's send and receive buffer: the largest row, and more where that is little, so that calls
+// that step through it leave the caches. Reduces args.max_bytes (with a note) where memory doesn't suffice.
+size_t plan_buffers(Args& args, const Job& job, const Collective& collective);
+
+class Sweep {
+ public:
+  // ranks: this thread's. report: nullptr on threads that don't print. first_rank: number of ranks[0].
+  Sweep(const Args& args, const Collective& collective, std::span<Communicator> ranks, int first_rank,
+        size_t buffer_bytes, Monitor* monitor, Report* report);
+
+  void run();  // throws muster::Error
+
+ private:
+  struct Rank {
+    Communicator& communicator;
+    int number;
+    std::unique_ptr<HostStream> stream;  // none: calls run on this thread
+    Buffer send, recv;
+  };
+  struct Setting {  // of one row
+    NamedType type;
+    NamedOp op;
+    int root;
+    size_t bytes;
+  };
+
+  void run_table();
+  void run_row(const Setting& setting, Data& data);
+  Measurement measure(const Setting& setting, Data& data, bool in_place);
+  double run_iterations(const Setting& setting, const Data& data, bool in_place, int iterations,
+                        std::vector<double>* each);
+  size_t verify(const Setting& setting, Data& data, bool in_place, size_t run);
+
+  void issue(const Setting& setting, const Data& data, bool in_place, size_t offset);
+  void complete();
+  void barrier();
+  std::vector<double> all_gather(const std::vector<double>& mine);  // one value per rank
+  double combine(const std::vector<double>& seconds_of_ranks) const;
+  Layout layout_of(const Setting& setting, int rank) const;
+  size_t offset_of(const Setting& setting, size_t call) const;
+  bool grouped() const;
+
+  const Args& args_;
+  const Collective& collective_;
+  const size_t buffer_bytes_;
+  Monitor* monitor_;
+  Report* report_;
+  int nranks_;
+  std::vector<Rank> ranks_;
+  size_t verified_runs_ = 0;
+};
+
+}  // namespace muster::perf

@@ -1,0 +1,42 @@
+#!/bin/sh
+# scripts/test.sh [STEP...]: installs packages, builds and tests. Steps, `ci` if none is named:
+#   ci    Release, warnings are errors; all tests but the long ones
+#   asan  address and undefined-behaviour sanitizers; the tests that touch memory most
+#   tsan  thread sanitizer; the tests with threads
+#   long  the long tests, on the build of ci
+set -eu
+cd "$(dirname "$0")/.."
+scripts/setup.sh
+jobs=$(nproc)
+
+# build_and_test PRESET CTEST_ARGUMENT...: builds all targets, or those in $targets.
+build_and_test() {
+  preset=$1
+  shift
+  echo "== $preset: building (build/$preset)"
+  cmake --preset "$preset" >"/tmp/muster-configure.$$" || { cat "/tmp/muster-configure.$$"; exit 1; }
+  sed -n '/Optional parts/,$p' "/tmp/muster-configure.$$" | grep -E '^--  ' || true
+  rm -f "/tmp/muster-configure.$$"
+  cmake --build "build/$preset" ${targets:+--target $targets} -- -j "$jobs" ${CI:+--quiet}
+  echo "== $preset: testing"
+  ctest --test-dir "build/$preset" --output-on-failure --progress -j "$jobs" "$@"
+}
+
+[ $# -gt 0 ] || set -- ci
+for step; do
+  targets=""
+  case $step in
+    ci) build_and_test ci -LE long ;;
+    long) build_and_test ci -L long ;;
+    asan)
+      targets="kernels_test communicator_test executor_test bootstrap_test support_test perf_data_test"
+      build_and_test asan -LE 'long|package' -R "^($(echo $targets | tr ' ' '|'))[.]"
+      ;;
+    tsan)
+      targets="communicator_test executor_test bootstrap_test"
+      build_and_test tsan -LE 'long|package' -R "^($(echo $targets | tr ' ' '|'))[.]"
+      ;;
+    *) echo "test.sh: no step '$step': ci, asan, tsan or long" >&2; exit 2 ;;
+  esac
+done
+echo "== all steps passed: $*"

@@ -1,0 +1,195 @@
+// Numbers, sizes, formulas and rows of the *_perf programs.
+#include "perf/format.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <fstream>
+
+#include "perf/job.h"
+#include "perf/report.h"
+#include "perf/sweep.h"
+
+namespace muster::perf {
+namespace {
+
+TEST(PerfFormat, FixedWidth) {
+  EXPECT_EQ(fixed_width(0, 7), "   0.00");
+  EXPECT_EQ(fixed_width(0.004, 7), "   0.00");
+  EXPECT_EQ(fixed_width(14.39, 7), "  14.39");
+  EXPECT_EQ(fixed_width(1792.43, 7), "1792.43");
+  EXPECT_EQ(fixed_width(13606.8, 7), "13606.8");
+  EXPECT_EQ(fixed_width(108236.4, 7), " 108236");
+  EXPECT_EQ(fixed_width(1234567.8, 7), "1234568");
+  EXPECT_EQ(fixed_width(12345678, 7), "1.2e+07");
+  EXPECT_EQ(fixed_width(479.9, 6), "479.90");
+  EXPECT_EQ(fixed_width(1816.16, 6), "1816.2");
+  EXPECT_EQ(fixed_width(99999.9, 6), "100000");
+  EXPECT_EQ(fixed_width(12345678, 6), " 1e+07");
+  // Rounding that needs a digit more.
+  EXPECT_EQ(fixed_width(999.999, 6), "1000.0");
+  EXPECT_EQ(fixed_width(9999.999, 7), "10000.0");
+  for (double x = 1e-3; x < 1e12; x *= 1.37)
+    for (const int width : {6, 7}) EXPECT_EQ(fixed_width(x, width).size(), static_cast<size_t>(width)) << x;
+}
+
+TEST(PerfFormat, Sizes) {
+  const auto parse = [](const std::string& text) {
+    size_t bytes = 12345;
+    return parse_bytes(text, bytes) ? static_cast<int64_t>(bytes) : -1;
+  };
+  EXPECT_EQ(parse("0"), 0);
+  EXPECT_EQ(parse("8"), 8);
+  EXPECT_EQ(parse("1K"), 1024);
+  EXPECT_EQ(parse("1k"), 1024);
+  EXPECT_EQ(parse("128M"), 128 << 20);
+  EXPECT_EQ(parse("1.5G"), int64_t{3} << 29);
+  EXPECT_EQ(parse("2T"), int64_t{2} << 40);
+  for (const char* bad :
+       {"", "K", "-1", "8X", "8KB", "8 K", "1e400", "nan", "inf", "9999999T", "0x8", "1,5K"})
+    EXPECT_EQ(parse(bad), -1) << bad;
+  EXPECT_EQ(human_bytes(0), "0 B");
+  EXPECT_EQ(human_bytes(1536), "1.50 KB");
+  EXPECT_EQ(human_bytes(64 << 20), "64.0 MB");
+}
+
+TEST(PerfFormat, StepsEnd) {
+  EXPECT_EQ(next_size(8, 0, 2), 16u);
+  EXPECT_EQ(next_size(0, 0, 2), 8u);
+  EXPECT_EQ(next_size(5, 3, 1), 8u);
+  EXPECT_EQ(next_size(SIZE_MAX - 1, 3, 1), SIZE_MAX);
+  EXPECT_EQ(next_size(SIZE_MAX / 2 + 1, 0, 2), SIZE_MAX);
+}
+
+TEST(PerfFormat, Bandwidths) {
+  // 1000 floats in 1 us: 4 GB/s of data.
+  const auto check = [](Traffic t, int n, double algorithm, double bus) {
+    const Bandwidth b = bandwidth(t, 1000, 4, 1e-6, n);
+    EXPECT_NEAR(b.algorithm, algorithm, 1e-9) << n;
+    EXPECT_NEAR(b.bus, bus, 1e-9) << n;
+  };
+  check(Traffic::all_reduce, 1, 4, 0);
+  check(Traffic::all_reduce, 2, 4, 4);
+  check(Traffic::all_reduce, 3, 4, 4 * 4.0 / 3);
+  check(Traffic::all_reduce, 8, 4, 7);
+  check(Traffic::per_rank, 2, 8, 4);
+  check(Traffic::per_rank, 3, 12, 8);
+  check(Traffic::per_rank, 8, 32, 28);
+  check(Traffic::whole, 2, 4, 4);
+  check(Traffic::whole, 8, 4, 4);
+  EXPECT_EQ(bandwidth(Traffic::whole, 1000, 4, 0, 2).bus, 0) << "nothing was measured";
+}
+
+TEST(PerfFormat, Statistics) {
+  std::vector<double> samples;
+  for (int i = 100; i >= 1; --i) samples.push_back(i);
+  const Statistics s = statistics(samples);
+  EXPECT_EQ(s.min, 1);
+  EXPECT_EQ(s.max, 100);
+  EXPECT_NEAR(s.mean, 50.5, 1e-9);
+  EXPECT_EQ(s.p50, 50);
+  EXPECT_EQ(s.p95, 95);
+  EXPECT_EQ(s.p99, 99);
+  EXPECT_NEAR(s.deviation, 28.866, 1e-3);
+  EXPECT_EQ(statistics({}).max, 0);
+  EXPECT_EQ(statistics({3}).p99, 3);
+}
+
+TEST(PerfFormat, RowsHaveTheColumnsOfNcclTests) {
+  Row row;
+  row.bytes = 8;
+  row.count = 2;
+  row.type = "float";
+  row.op = "sum";
+  row.out_of_place = {.seconds = 14.39e-6, .bandwidth = {}, .wrong = 0, .each_iteration = {}};
+  row.in_place = {.seconds = 14.29e-6, .bandwidth = {12.5, 11.2}, .wrong = {}, .each_iteration = {}};
+  EXPECT_EQ(table_row(row, false),
+            "           8             2     float     sum      -1    14.39    0.00    0.00       0    14.29  "
+            " 12.50   11.20     N/A");
+}
+
+TEST(PerfFormat, SplitColors) {
+  EXPECT_EQ(split_color(5, nullptr, nullptr), 0);
+  EXPECT_EQ(split_color(5, "", ""), 0);
+  EXPECT_EQ(split_color(5, "MOD 2", nullptr), 1);
+  EXPECT_EQ(split_color(5, "%4", nullptr), 1);
+  EXPECT_EQ(split_color(5, "DIV 2", nullptr), 2);
+  EXPECT_EQ(split_color(5, "/4", nullptr), 1);
+  EXPECT_EQ(split_color(5, "and 0x3", nullptr), 1);
+  EXPECT_EQ(split_color(5, "|2", nullptr), 7);
+  EXPECT_EQ(split_color(29, nullptr, "18"), 24) << "hexadecimal";
+  for (const char* bad : {"MOD", "MOD 0", "/0", "XOR 1", "2", "MOD -1", "MOD 2x"})
+    EXPECT_THROW(split_color(1, bad, nullptr), Error) << bad;
+  EXPECT_THROW(split_color(1, nullptr, "g"), Error);
+}
+
+TEST(PerfFormat, FilesAreNeverOverwritten) {
+  const std::string path = testing::TempDir() + "/perf_" + std::to_string(getpid()) + ".json";
+  std::string created;
+  std::vector<std::string> names;
+  for (int i = 0; i < 3; ++i) {
+    std::fclose(create_new_file(path, created));
+    names.push_back(created);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{path, path + ".0", path + ".1"}));
+  for (const std::string& name : names) std::remove(name.c_str());
+  EXPECT_THROW(create_new_file("/no/such/folder/x", created), Error);
+}
+
+TEST(PerfArgs, DefaultsAndMistakes) {
+  const auto parse = [](std::vector<std::string> words) {
+    words.insert(words.begin(), "all_reduce_perf");
+    std::vector<char*> argv;
+    for (std::string& w : words) argv.push_back(w.data());
+    argv.push_back(nullptr);
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    const Parsed p = parse_args(static_cast<int>(words.size()), argv.data(), true, false);
+    testing::internal::GetCapturedStdout();
+    const std::string mistake = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(p.run || p.exit == Exit::success, mistake.empty() || p.exit == Exit::success) << mistake;
+    return p;
+  };
+  const Args a = parse({}).args;
+  EXPECT_EQ(a.min_bytes, size_t{32} << 20);
+  EXPECT_EQ(a.max_bytes, size_t{32} << 20);
+  EXPECT_EQ(a.step_bytes, size_t{1} << 20);
+  EXPECT_EQ(a.iterations, 20);
+  EXPECT_EQ(a.warmup, 1);
+  EXPECT_EQ(a.checks, 1);
+  EXPECT_EQ(a.average, Average::mean);
+  EXPECT_EQ(a.types.front().type, DataType::float32);
+  EXPECT_EQ(a.ops.front().op, RedOp::sum);
+  const Args b = parse({"-b8", "--maxbytes", "128M", "-f", "2", "-g", "2", "-d", "all", "-o", "all", "-G",
+                        "3", "--plan", "--memory=malloc"})
+                     .args;
+  EXPECT_EQ(b.min_bytes, 8u);
+  EXPECT_EQ(b.max_bytes, size_t{128} << 20);
+  EXPECT_EQ(b.ranks_per_thread, 2);
+  EXPECT_EQ(b.types.size(), static_cast<size_t>(kDataTypes));
+  EXPECT_EQ(b.ops.size(), static_cast<size_t>(kRedOps));
+  EXPECT_EQ(b.notes.size(), 1u);
+  EXPECT_TRUE(b.plan);
+  EXPECT_EQ(b.memory, Memory::malloc);
+
+  const auto status = [&](std::vector<std::string> words) {
+    const Parsed p = parse(std::move(words));
+    EXPECT_FALSE(p.run);
+    return static_cast<int>(p.exit);
+  };
+  EXPECT_EQ(status({"-h"}), 0);
+  EXPECT_EQ(status({"--no-such-flag"}), 0);
+  EXPECT_EQ(status({"-b", "8X"}), 255);
+  EXPECT_EQ(status({"-b", "2", "-e", "1"}), 255);
+  EXPECT_EQ(status({"-b", "1", "-e", "2", "-i", "0"}), 255);
+  EXPECT_EQ(status({"-g", "0"}), 6);
+  EXPECT_EQ(status({"-n", "many"}), 6);
+  EXPECT_EQ(status({"-d", "quad"}), 6);
+  EXPECT_EQ(status({"-o", "xor"}), 6);
+  EXPECT_EQ(status({"stray"}), 6);
+  EXPECT_EQ(status({"-R", "1"}), 5);
+  EXPECT_EQ(status({"-D", "1"}), 5);
+}
+
+}  // namespace
+}  // namespace muster::perf

@@ -1,0 +1,219 @@
+// The *_perf programs from end to end: every way to have ranks, every kind of data, and what they say when
+// data is wrong.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "perf/collective.h"
+
+namespace muster::perf {
+namespace {
+
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+
+struct Outcome {
+  int status = -1;
+  std::string output;
+};
+
+// $perf is all_reduce_perf, $muster the muster command.
+Outcome shell(const std::string& command) {
+  FILE* run =
+      popen(("exec 2>&1; perf='" ALL_REDUCE_PERF "'; muster='" MUSTER_TOOL "'; " + command).c_str(), "r");
+  Outcome outcome;
+  for (std::array<char, 65536> buffer; const size_t n = fread(buffer.data(), 1, buffer.size(), run);)
+    outcome.output.append(buffer.data(), n);
+  const int status = pclose(run);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
+}
+
+std::vector<std::vector<std::string>> rows_of(const std::string& output) {
+  std::vector<std::vector<std::string>> rows;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("#") || line.find_first_not_of(' ') == line.npos) continue;
+    std::istringstream words(line);
+    rows.emplace_back();
+    for (std::string word; words >> word;) rows.back().push_back(word);
+  }
+  return rows;
+}
+
+void expect_right(const Outcome& o, size_t rows, int ranks) {
+  EXPECT_EQ(o.status, 0) << o.output;
+  EXPECT_THAT(o.output, HasSubstr("# Out of bounds values : 0 OK"));
+  EXPECT_THAT(o.output, HasSubstr("#  Rank " + std::string(ranks > 10 ? "" : " ") +
+                                  std::to_string(ranks - 1) + " Group"));
+  const auto table = rows_of(o.output);
+  EXPECT_EQ(table.size(), rows) << o.output;
+  for (const auto& row : table) {
+    ASSERT_EQ(row.size(), 13u) << o.output;
+    EXPECT_EQ(row[8], "0");
+    EXPECT_EQ(row[12], "0");
+  }
+}
+
+TEST(AllReducePerf, RanksAsThreadsAndProcesses) {
+  const std::string sizes = " -b 8 -e 1M -f 8 -n 4";
+  expect_right(shell("$perf" + sizes), 6, 1);
+  expect_right(shell("$perf -g 2" + sizes), 6, 2);
+  expect_right(shell("$perf -g 3 -y 1" + sizes), 6, 3);
+  expect_right(shell("$perf -t 2" + sizes), 6, 2);
+  expect_right(shell("$perf -t 2 -p 1" + sizes), 6, 2);
+  expect_right(shell("$perf -t 2 -g 2" + sizes), 6, 4);
+  expect_right(shell("$muster run -n 2 $perf" + sizes), 6, 2);
+  expect_right(shell("$muster run -n 3 $perf --memory malloc" + sizes), 6, 3);
+  expect_right(shell("$muster run -n 2 $perf -t 2 -g 2" + sizes), 6, 8);
+}
+
+TEST(AllReducePerf, TypesOperatorsAndAwkwardSizes) {
+  expect_right(shell("$perf -t 3 -d all -o all -b 5 -e 3001 -i 1498 -n 2"), 12 * 6 * 3, 3);
+  expect_right(shell("$muster run -n 2 $perf -d bfloat16 -o avg -b 0 -e 64K -f 16 -n 2 -u 3"), 5, 2);
+  expect_right(shell("$perf -t 2 -b 1000001 -e 1000001 -d int8 -u 1 -n 2"), 1, 2);
+}
+
+TEST(AllReducePerf, FlagsThatShapeTheRun) {
+  const std::string sizes = " -b 64 -e 4K -f 8 -n 5";
+  for (const char* flags : {"-m 3", "-z 1", "-z 3", "-w 0", "-n 0", "-c 0", "-c 3", "-a 0", "-a 2", "-a 3",
+                            "-C 1", "-T 60", "-x 1 -V 4 -G 2"})
+    for (const char* ranks : {"-t 2 ", "-g 2 "}) {
+      const Outcome o = shell("$perf " + std::string(ranks) + flags + sizes);
+      EXPECT_EQ(o.status, 0) << flags << o.output;
+      EXPECT_EQ(rows_of(o.output).size(), 3u) << flags;
+    }
+  EXPECT_EQ(rows_of(shell("$perf -t 2 -N 3" + sizes).output).size(), 9u);
+  EXPECT_THAT(shell("$perf -t 2 -c 0" + sizes).output, HasSubstr(" N/A"));
+  EXPECT_THAT(shell("$perf -t 2 -x 1" + sizes).output, HasSubstr("# Note: -x:"));
+  EXPECT_THAT(shell("$perf -t 2 -M 1" + sizes).output, ContainsRegex("# Host memory usage +: communicators"));
+  EXPECT_THAT(shell("$perf -t 2 -S 1" + sizes).output,
+              ContainsRegex("  20[0-9][0-9]-[0-9]+-[0-9]+ [0-9:]+\n"));
+  EXPECT_THAT(shell("$perf -t 2 --plan" + sizes).output, ContainsRegex("\n#   [^ ]"));
+  const auto iterations = rows_of(shell("$perf -t 2 -I 1 -K 2" + sizes).output);
+  ASSERT_EQ(iterations.size(), 3u);
+  EXPECT_EQ(iterations[0].size(), 21u);
+}
+
+TEST(AllReducePerf, SplitsIntoJobs) {
+  const Outcome o = shell("NCCL_TESTS_SPLIT='MOD 2' $muster run -n 4 $perf -b 8 -e 64 -f 8 -n 2");
+  expect_right(o, 2, 2);
+  EXPECT_THAT(o.output, HasSubstr("# Collective test concluded: all_reduce_perf"));
+}
+
+TEST(AllReducePerf, ExitStatuses) {
+  EXPECT_EQ(shell("$perf -b 8X").status, 255);
+  EXPECT_EQ(shell("$perf --what").status, 0);
+  EXPECT_EQ(shell("$perf -R 2").status, 5);
+  EXPECT_EQ(shell("NCCL_TESTS_MIN_BW=1e9 $perf -t 2 -b 8 -e 8").status, 7);
+  EXPECT_EQ(shell("NCCL_TESTS_MIN_BW=0 $perf -t 2 -b 8 -e 8").status, 0);
+  EXPECT_EQ(shell("NCCL_TESTS_MIN_BW=fast $perf -t 2 -b 8 -e 8").status, 6);
+  EXPECT_EQ(shell("RANK=5 WORLD_SIZE=2 $perf -b 8 -e 8").status, 6);
+}
+
+TEST(AllReducePerf, WritesJson) {
+  const std::string path = testing::TempDir() + "/perf_test_" + std::to_string(getpid()) + ".json";
+  const Outcome o = shell("MUSTER_JOB_KEY=secret $perf -t 2 -b 8 -e 64 -f 8 -n 4 -I 1 -J " + path);
+  EXPECT_EQ(o.status, 0) << o.output;
+  EXPECT_THAT(o.output, HasSubstr("# Writing JSON output to " + path + "\n"));
+  std::ifstream in(path);
+  const auto j = nlohmann::json::parse(in);
+  EXPECT_EQ(j["version"], 3);
+  EXPECT_EQ(j["config"]["nthreads"], 2);
+  EXPECT_EQ(j["config"]["step_factor"], 8);
+  EXPECT_EQ(j["config"]["devices"].size(), 2u);
+  ASSERT_EQ(j["results"].size(), 2u);
+  EXPECT_EQ(j["results"][1]["size"], 64);
+  EXPECT_EQ(j["results"][1]["type"], "float");
+  EXPECT_EQ(j["results"][1]["out_of_place"]["nwrong"], 0);
+  EXPECT_GT(j["results"][1]["in_place"]["time"], 0);
+  EXPECT_EQ(j["results"][1]["in_place_per_iter"]["times_us"].size(), 4u);
+  EXPECT_EQ(j["out_of_bounds"]["okay"], "true");
+  EXPECT_EQ(j["average_bus_bandwidth"]["okay"], "unchecked");
+  for (const auto& entry : j["env"]) EXPECT_EQ(entry.get<std::string>().find("secret"), std::string::npos);
+  EXPECT_THAT(shell("$perf -b 8 -e 8 -J " + path).output, HasSubstr(path + ".0\n"))
+      << "an existing file is kept";
+  std::remove(path.c_str());
+  std::remove((path + ".0").c_str());
+}
+
+// An all-reduce that does one thing wrong.
+template <void (*spoil)(int rank, const Call&)>
+int run_spoiled(std::string& output) {
+  const Collective c{
+      .name = "all_reduce",
+      .traffic = Traffic::all_reduce,
+      .reduces = true,
+      .rooted = false,
+      .in_place = true,
+      .layout =
+          [](size_t bytes, size_t element, int, int) {
+            return Layout{.count = bytes / element, .send = bytes / element, .recv = bytes / element};
+          },
+      .sent = [](const Layout& l, int rank, int,
+                 int) { return std::vector<Content>{{.source = rank, .count = l.count}}; },
+      .expected = [](const Layout& l, int, int,
+                     int) { return std::vector<Content>{{.source = Content::kReduced, .count = l.count}}; },
+      .call =
+          [](Communicator& communicator, const Call& call) {
+            communicator.all_reduce(call.send, call.recv, call.count, call.type, call.op, call.stream);
+            spoil(communicator.rank(), call);
+          }};
+  std::vector<std::string> words = {"x_perf", "-t", "2", "-b", "64", "-e", "64", "-n", "1"};
+  std::vector<char*> argv;
+  for (std::string& w : words) argv.push_back(w.data());
+  testing::internal::CaptureStdout();
+  const int status = run_perf(static_cast<int>(argv.size()), argv.data(), c);
+  output = testing::internal::GetCapturedStdout();
+  return status;
+}
+
+void do_nothing(int, const Call&) {}
+void flip_a_bit(int rank, const Call& c) {
+  if (rank == 1) static_cast<char*>(c.recv)[4 * (c.count - 1)] ^= 1;
+}
+void write_behind(int rank, const Call& c) {
+  if (rank == 1) static_cast<char*>(c.recv)[4 * c.count] ^= 1;
+}
+void write_before(int rank, const Call& c) {
+  if (rank == 0) static_cast<char*>(c.recv)[-1] ^= 1;
+}
+void change_what_was_sent(int rank, const Call& c) {
+  if (rank == 0 && c.send != c.recv) static_cast<char*>(const_cast<void*>(c.send))[0] ^= 1;
+}
+void die(int rank, const Call&) {
+  if (rank == 0) throw Error(Result::internal_error, "as it should");
+}
+
+TEST(Perf, WrongDataIsNoticedOnEveryRank) {
+  std::string output;
+  EXPECT_EQ(run_spoiled<do_nothing>(output), 0) << output;
+  EXPECT_EQ(run_spoiled<flip_a_bit>(output), 7);
+  EXPECT_THAT(output, HasSubstr("Out of bounds values : 2 FAILED"));
+  EXPECT_EQ(run_spoiled<write_behind>(output), 7);
+  EXPECT_EQ(run_spoiled<write_before>(output), 7);
+  EXPECT_EQ(run_spoiled<change_what_was_sent>(output), 7);
+  EXPECT_THAT(output, HasSubstr("Out of bounds values : 1 FAILED"));
+}
+
+TEST(Perf, AFailureEndsAllThreads) {
+  std::string output;
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run_spoiled<die>(output), 3);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("internal error"), HasSubstr("as it should")));
+}
+
+}  // namespace
+}  // namespace muster::perf
