@@ -79,7 +79,7 @@ struct Shape {
 // Runs one kernel of every target and compares everything it wrote.
 void check(const Reduction& r, const Shape& s, std::mt19937_64& rng) {
   const size_t size = size_of(r.type), bytes = s.count * size;
-  std::vector<std::vector<uint8_t>> inputs(s.nsources, std::vector<uint8_t>(bytes));
+  std::vector<std::vector<uint8_t>> inputs(s.nsources, std::vector<uint8_t>(bytes + 1));
   std::vector<uint64_t> expected(s.count), column(s.nsources);
   for (size_t i = 0; i < s.count; ++i) {
     for (uint32_t j = 0; j < s.nsources; ++j) {

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/memory_file.h"
 #include "base/math.h"
 #include "muster/muster.h"
 
@@ -33,27 +34,30 @@ struct Arena::State {
 Arena& Arena::of_process() {
   static std::mutex mutex;
   static std::atomic<Arena*> arena{nullptr};
-  static std::atomic<int> generation{0};
   Arena* a = arena.load(std::memory_order_acquire);
-  if (a && generation.load(std::memory_order_relaxed) == fork_generation()) return *a;
+  if (a && a->fork_generation_ == fork_generation()) return *a;
   std::lock_guard lock(mutex);
-  if (!arena.load() || generation.load() != fork_generation()) {
-    arena.store(new Arena);
-    generation.store(fork_generation());
+  a = arena.load(std::memory_order_relaxed);
+  if (!a || a->fork_generation_ != fork_generation()) {
+    a = new Arena(a);
+    arena.store(a, std::memory_order_release);
   }
-  return *arena.load();
+  return *a;
 }
 
-Arena::Arena() : state_(std::make_unique<State>()) {
+bool Arena::is_inherited(const void* p) const {
+  for (const Arena* a = inherited_; a; a = a->inherited_)
+    if (p >= a->state_->base && p < a->state_->base + a->state_->bytes) return true;
+  return false;
+}
+
+Arena::Arena(const Arena* inherited) : inherited_(inherited), fork_generation_(fork_generation()), state_(std::make_unique<State>()) {
   State& s = *state_;
-  s.fd = Fd(memfd_create("muster-memory", MFD_CLOEXEC));
-  if (!s.fd) fail_errno(errno, "creating memory that peers can map (memfd_create)", "Check the limit on open files (ulimit -n)");
   // Address space, not memory: as much as the machine could ever fill, so that it is mapped once and never grown.
   struct sysinfo info{};
   sysinfo(&info);
   s.bytes = align_up(static_cast<size_t>(info.totalram) * info.mem_unit, size_t{1} << 30);
-  if (ftruncate(s.fd.get(), static_cast<off_t>(s.bytes)) != 0)
-    fail_errno(errno, fmt::format("sizing the memory arena to {} bytes (sparse)", s.bytes), "Check the file size limit (ulimit -f)");
+  s.fd = create_memory_file("muster-memory", "the memory arena", s.bytes);
   void* p = mmap(nullptr, s.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, s.fd.get(), 0);
   if (p == MAP_FAILED)
     fail_errno(errno, fmt::format("mapping the memory arena of {} bytes", s.bytes), "Check the limit on address space (ulimit -v)");
@@ -83,7 +87,7 @@ void* Arena::allocate(size_t bytes) {
 }
 
 void Arena::release(void* p) {
-  if (!p) return;
+  if (!p || is_inherited(p)) return;  // the pages are the parent's
   State& s = *state_;
   std::unique_lock lock(s.mutex);
   const auto offset = static_cast<size_t>(static_cast<std::byte*>(p) - s.base);

@@ -17,7 +17,9 @@ class Arena {
   static Arena& of_process();
 
   void* allocate(size_t bytes);  // page-aligned, zeroed; throws system_error when there is no memory
-  void release(void* p);  // null is allowed; throws invalid_argument for a pointer that isn't an allocation
+  // Null is allowed; memory that a forked child inherited stays the parent's. Throws invalid_argument for a pointer that
+  // isn't an allocation.
+  void release(void* p);
   // Where in the arena [p, p + bytes) lies, if it is inside one allocation.
   std::optional<uint64_t> offset_of(const void* p, size_t bytes) const;
 
@@ -26,7 +28,10 @@ class Arena {
   std::byte* base() const;
 
  private:
-  Arena();
+  explicit Arena(const Arena* inherited);
+  bool is_inherited(const void* p) const;
+  const Arena* inherited_;  // of the process that this one was forked from
+  const int fork_generation_;
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -18,7 +18,8 @@
 
 #include "hwy/highway.h"
 
-// Emulated vectors run only where nobody looks for speed: kept out of line they compile in seconds, not minutes.
+// Emulated vectors run only where nobody looks for speed: kept out of line they compile in seconds, not
+// minutes.
 #undef MUSTER_INLINE
 #if HWY_TARGET == HWY_EMU128
 #define MUSTER_INLINE HWY_NOINLINE
@@ -75,8 +76,8 @@ struct Native {
   static constexpr int kParts = 1;
   static constexpr bool kSaturates = false;
 
-  static MUSTER_INLINE Group<V, 1> decode(VBytes bytes) { return {hn::BitCast(D(), bytes)}; }
-  static MUSTER_INLINE VBytes encode(const Group<V, 1>& g) { return hn::BitCast(Bytes(), g.v); }
+  static HWY_INLINE Group<V, 1> decode(VBytes bytes) { return {hn::BitCast(D(), bytes)}; }
+  static HWY_INLINE VBytes encode(const Group<V, 1>& g) { return hn::BitCast(Bytes(), g.v); }
 };
 
 struct Bfloat16 {
@@ -228,9 +229,10 @@ struct Float16 {
   static constexpr bool kSaturates = false;
 
   static MUSTER_INLINE Group<V, 2> decode(VBytes bytes) {
-    const auto halves = hn::BitCast(Halves(), bytes);
-    return {{hn::PromoteTo(Floats(), hn::LowerHalf(HalfOfHalves(), halves))},
-            {hn::PromoteTo(Floats(), hn::UpperHalf(HalfOfHalves(), halves))}};
+    const auto all = hn::BitCast(Words16(), bytes);
+    const auto lo = hn::BitCast(HalfOfHalves(), hn::LowerHalf(HalfOfWords16(), all));
+    const auto hi = hn::BitCast(HalfOfHalves(), hn::UpperHalf(HalfOfWords16(), all));
+    return {{hn::PromoteTo(Floats(), lo)}, {hn::PromoteTo(Floats(), hi)}};
   }
   static MUSTER_INLINE VBytes encode(const Group<V, 2>& g) {
     const auto lo = hn::BitCast(HalfOfWords16(), hn::DemoteTo(HalfOfHalves(), g.lo.v));
@@ -241,8 +243,7 @@ struct Float16 {
  private:
   using Words16 = hn::Repartition<uint16_t, Bytes>;
   using HalfOfWords16 = hn::Half<Words16>;
-  using Halves = hn::Rebind<hwy::float16_t, Words16>;
-  using HalfOfHalves = hn::Half<Halves>;
+  using HalfOfHalves = hn::Rebind<hwy::float16_t, HalfOfWords16>;
 };
 #else
 using Float16 = Small<Float16Format>;

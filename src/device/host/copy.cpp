@@ -3,6 +3,7 @@
 
 #include "device/host/highway_targets.h"
 #include "device/host/kernels.h"
+#include "device/host/small_copy.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "device/host/copy.cpp"

@@ -6,7 +6,10 @@
 //  - float16, bfloat16 and both float8 are combined in float32 and rounded once, to nearest even, when stored
 //  - float8 stores saturate to the largest finite value; infinity only if an input was infinite (e5m2); e4m3 has none
 //  - integer sum and prod wrap; integer avg divides after the sum, truncating toward zero; float avg divides once
-//  - min / max give NaN if any input is NaN
+//  - a product of finite float8 never turns infinite on the way, so that a later factor of 0 gives 0
+//  - min / max give NaN if any input is NaN, and order -0 before +0
+//  - a weighted sum rounds the product, then the sum (no fused multiply-add): every instruction set gives the same
+// What bits a NaN has is not specified. All functions may be called from any thread at any time.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +19,7 @@
 
 namespace muster {
 
+// Bits of `weighted` and `streamed` name sources and destinations 0 .. 63; further ones are unweighted, not streamed.
 struct ReduceArgs {
   const void* const* sources = nullptr;
   uint32_t nsources = 0;          // >= 1
@@ -31,7 +35,7 @@ struct ReduceArgs {
 // Destinations may equal sources exactly (in place) but not overlap them partly; no alignment is needed.
 using ReduceFn = void (*)(const ReduceArgs&);
 
-// avg and pre_mul_sum are sum with divisor / weights. Never null for valid arguments.
+// avg and pre_mul_sum are sum with divisor / weights. Never null; throws invalid_argument for what is no type or op.
 ReduceFn reduce_kernel(DataType type, RedOp op);
 
 // source -> every destination. A destination equal to the source is skipped. bit d of streamed: non-temporal stores.
