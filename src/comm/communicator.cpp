@@ -15,8 +15,10 @@ namespace {
 using Impl = Communicator::Impl;
 
 const std::shared_ptr<Impl>& require(const std::shared_ptr<Impl>& impl) {
-  if (!impl) [[unlikely]]
+  if (!impl) [[unlikely]] {
+    abandon_group();
     fail(Result::invalid_argument, "an empty Communicator was used. Make one with init, from_environment or init_all");
+  }
   return impl;
 }
 
@@ -26,9 +28,11 @@ Call collective(Coll coll, const void* send, void* recv, size_t count, DataType 
   call.send = send;
   call.recv = recv;
   call.weight_bits = op.scalar_bits;
-  if (op.op == RedOp::pre_mul_sum && op.scalar_type != type) [[unlikely]]
+  if (op.op == RedOp::pre_mul_sum && op.scalar_type != type) [[unlikely]] {
+    abandon_group();
     fail(Result::invalid_argument, "{}: the factor of pre_mul_sum is {}, the elements are {}; they must be of one type", name_of(coll),
          name_of(op.scalar_type), name_of(type));
+  }
   return call;
 }
 
@@ -87,6 +91,7 @@ void Communicator::barrier() {
 
 Result Communicator::async_error(std::string* message) const {
   const Impl& impl = *require(impl_);
+  if (!impl.ready.load(std::memory_order_acquire)) return Result::in_progress;
   if (!impl.failed()) return Result::success;
   try {
     impl.throw_error();

@@ -83,6 +83,8 @@ void run_inits(std::vector<std::function<void()>> inits) {
 
 }  // namespace
 
+void abandon_group() noexcept { t_group = {}; }
+
 void submit(const std::shared_ptr<Impl>& comm, const Call& call, HostStream* stream) {
   Group& group = t_group;
   if (group.depth == 0) [[likely]] {
@@ -97,8 +99,9 @@ void submit(const std::shared_ptr<Impl>& comm, const Call& call, HostStream* str
   try {
     comm->require_usable();
     comm->validate(call);
+    if (stream) stream->impl().require_own_process();
   } catch (...) {
-    group = {};  // the group is lost; the next plain call works
+    abandon_group();
     throw;
   }
   if (group.depth == 0) {

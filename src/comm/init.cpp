@@ -124,6 +124,16 @@ size_t last_level_cache() {
   return size_t{8} << 20;  // assumed where the system doesn't say
 }
 
+// 0 where the limits of this process don't allow one: large collectives cost a copy more then.
+size_t arena_bytes() {
+  try {
+    return Arena::of_process().size();
+  } catch (const Error& e) {
+    log_info("peers' memory can't be reached directly: {}", e.what());
+    return 0;
+  }
+}
+
 Card introduce(const Options& options) {
   Card c;
   c.set("=version", std::string(MUSTER_VERSION));
@@ -218,14 +228,12 @@ void share_memory(Impl& impl, const std::vector<Card>& cards, Deadline deadline)
   Fd descriptor;
   agree(bootstrap, problem_of([&] {
           if (impl.rank == 0) impl.segment = segments().get(id, [&] { return Segment::create(geometry, token(0), &descriptor); });
-          if (!one_process && !impl.options.flag("MUSTER_WINDOWS")) return;
-          if (!one_process) Arena::of_process();
         }),
         deadline);
   if (one_process) {
     if (!impl.segment) impl.segment = segments().find(id);
   } else {
-    const bool windows = impl.options.flag("MUSTER_WINDOWS");
+    const bool windows = impl.inputs.windows;
     std::vector<int> group(static_cast<size_t>(n));
     for (int r = 0; r < n; ++r) group[static_cast<size_t>(r)] = r;
     // Every member gives the same number of descriptors; only rank 0's first one is a segment.
@@ -274,8 +282,8 @@ void share_memory(Impl& impl, const std::vector<Card>& cards, Deadline deadline)
   impl.transport = std::make_unique<ShmTransport>(impl.segment, impl.rank);
 }
 
-void check_forced_choices(const Impl& impl) {
-  const std::string& forced = impl.inputs.algorithm;
+// The name must be an algorithm's, of whatever collective.
+void check_forced_algorithm(const std::string& forced) {
   if (forced.empty()) return;
   std::set<std::string> names;
   for (const Algorithm& a : algorithms()) names.insert(a.name);
@@ -283,54 +291,40 @@ void check_forced_choices(const Impl& impl) {
     fail(Result::invalid_usage, "MUSTER_ALGO='{}' names no algorithm. There are: {}", forced, fmt::join(names, ", "));
 }
 
-void set_up(const std::shared_ptr<Impl>& impl, int nranks, int rank, const UniqueId& id, const Config& config, Options options) {
-  if (nranks < 1) fail(Result::invalid_argument, "a communicator of {} ranks: 1 or more are needed", nranks);
-  if (rank < 0 || rank >= nranks) fail(Result::invalid_argument, "rank {} is not in 0..{}", rank, nranks - 1);
-  set_log_level(parse_log_level(options.text("MUSTER_LOG")));
-  const auto seconds = [](double s) { return std::chrono::nanoseconds(static_cast<int64_t>(std::min(s, 1e9) * 1e9)); };
-  const Deadline deadline = Deadline::after(seconds(options.seconds("MUSTER_INIT_TIMEOUT")));
-
-  impl->options = std::move(options);
-  impl->rank = rank;
-  impl->size = nranks;
-  impl->fork_generation = fork_generation();
-  impl->timeout = seconds(impl->options.seconds("MUSTER_TIMEOUT"));
-  impl->stall_warning = seconds(impl->options.seconds("MUSTER_STALL_WARN"));
-  impl->ranks.resize(static_cast<size_t>(nranks));
-  PlanInputs& in = impl->inputs;
-  in.nranks = nranks;
-  in.reproducible = impl->options.flag("MUSTER_REPRODUCIBLE");
-  in.algorithm = impl->options.text("MUSTER_ALGO");
-  in.channels = static_cast<int>(impl->options.integer("MUSTER_CHANNELS"));
-  if (in.channels > 16) fail(Result::invalid_usage, "MUSTER_CHANNELS={}: 16 are the most", in.channels);
+// What the options ask for, checked. Among several ranks this comes after they have met, so that all learn what is wrong
+// with one's.
+void apply_options(Impl& impl) {
+  const Options& o = impl.options;
+  PlanInputs& in = impl.inputs;
+  in.reproducible = o.flag("MUSTER_REPRODUCIBLE");
+  in.algorithm = o.text("MUSTER_ALGO");
+  constexpr int64_t kMostChannels = 16;
+  const int64_t channels = o.integer("MUSTER_CHANNELS");
+  if (channels > kMostChannels) fail(Result::invalid_usage, "MUSTER_CHANNELS={}: {} are the most", channels, kMostChannels);
+  in.channels = static_cast<int>(channels);
   in.lanes = std::max(kCollectiveLanes, in.channels);
-  const auto slot = static_cast<size_t>(impl->options.integer("MUSTER_SLOT_BYTES"));
+  const auto slot = static_cast<size_t>(o.integer("MUSTER_SLOT_BYTES"));
   if (slot && (slot < 1024 || slot > (1 << 20) || slot % kCacheLine))
     fail(Result::invalid_usage, "MUSTER_SLOT_BYTES={}: 1K to 1M in steps of {} bytes are possible", slot, kCacheLine);
   in.slot_bytes = slot ? slot : kSlotBytes;
-  check_forced_choices(*impl);
+  check_forced_algorithm(in.algorithm);
+  WaitPolicy::choose(o.text("MUSTER_WAIT"), 1, 1);  // refuses what is no word of its own
+}
 
-  if (nranks == 1) {
-    impl->name = config.name.empty() ? fmt::format("{:08x}", random_token() & 0xffffffff) : config.name;
-    impl->ranks[0] = {host_name(), getpid(), true, nullptr, nullptr};
-    in.same_process = true;
-    in.cache_bytes = last_level_cache();
-    in.cores = 1;
-    impl->ready.store(true);
-    return;
-  }
-
-  impl->bootstrap = Bootstrap::connect(id, nranks, rank, impl->options, deadline);
+// The ranks have met: they compare what must be equal, share memory, and begin to watch each other.
+void join(const std::shared_ptr<Impl>& impl, const Config& config, Deadline deadline) {
+  const int nranks = impl->size, rank = impl->rank;
+  PlanInputs& in = impl->inputs;
   impl->name = config.name.empty() ? fmt::format("{:08x}", impl->bootstrap->communicator_id() & 0xffffffff) : config.name;
   Card mine = introduce(impl->options);
-  const bool windows = impl->options.flag("MUSTER_WINDOWS");
-  mine.set("arena", windows ? Arena::of_process().size() : 0);
+  mine.set("arena", impl->options.flag("MUSTER_WINDOWS") && nranks <= kMostDirect ? arena_bytes() : 0);
   std::vector<Card> cards;
   for (const std::string& s : impl->bootstrap->all_gather(mine.write(), deadline)) cards.push_back(Card::read(s));
   compare(cards);
+  apply_options(*impl);
   require_one_host(cards);
 
-  in.same_process = true;
+  in.same_process = in.windows = true;
   in.cache_bytes = SIZE_MAX;
   for (int r = 0; r < nranks; ++r) {
     const Card& c = cards[static_cast<size_t>(r)];
@@ -339,6 +333,7 @@ void set_up(const std::shared_ptr<Impl>& impl, int nranks, int rank, const Uniqu
     k.pid = c.number<int>("pid");
     k.same_process = c.number("process") == process_token();
     in.same_process = in.same_process && c.text("process") == cards[0].text("process");
+    in.windows = in.windows && c.number("arena") != 0;
     in.cache_bytes = std::min(in.cache_bytes, c.number<size_t>("cache"));
   }
   if (!in.same_process)
@@ -346,7 +341,6 @@ void set_up(const std::shared_ptr<Impl>& impl, int nranks, int rank, const Uniqu
       if (cards[static_cast<size_t>(r)].text("shm") == "0")
         fail(Result::invalid_usage, "rank {} (host {}) has NCCL_SHM_DISABLE=1, and this build has no other transport between processes. Unset it", r,
              impl->ranks[static_cast<size_t>(r)].host);
-  in.windows = windows;
   const double cores = usable_cores(cards);
   in.cores = std::max(1, static_cast<int>(cores));
   impl->wait = WaitPolicy::choose(impl->options.text("MUSTER_WAIT"), nranks, cores);
@@ -368,6 +362,46 @@ void set_up(const std::shared_ptr<Impl>& impl, int nranks, int rank, const Uniqu
   log_info("communicator {}: rank {} of {} on {:.3g} cores, {}", impl->name, rank, nranks, cores,
            in.same_process ? "threads of one process" : "processes of one host");
   impl->ready.store(true);
+}
+
+void set_up(const std::shared_ptr<Impl>& impl, int nranks, int rank, const UniqueId& id, const Config& config, Options options) {
+  if (nranks < 1) fail(Result::invalid_argument, "a communicator of {} ranks: 1 or more are needed", nranks);
+  if (rank < 0 || rank >= nranks) fail(Result::invalid_argument, "rank {} is not in 0..{}", rank, nranks - 1);
+  set_log_level(parse_log_level(options.text("MUSTER_LOG")));
+  const auto seconds = [](double s) { return std::chrono::nanoseconds(static_cast<int64_t>(std::min(s, 1e9) * 1e9)); };
+  const Deadline deadline = Deadline::after(seconds(options.seconds("MUSTER_INIT_TIMEOUT")));
+
+  impl->options = std::move(options);
+  impl->rank = rank;
+  impl->size = nranks;
+  impl->timeout = seconds(impl->options.seconds("MUSTER_TIMEOUT"));
+  impl->stall_warning = seconds(impl->options.seconds("MUSTER_STALL_WARN"));
+  impl->ranks.resize(static_cast<size_t>(nranks));
+  PlanInputs& in = impl->inputs;
+  in.nranks = nranks;
+
+  if (nranks == 1) {
+    apply_options(*impl);
+    impl->name = config.name.empty() ? fmt::format("{:08x}", random_token() & 0xffffffff) : config.name;
+    impl->ranks[0] = {host_name(), getpid(), true, nullptr, nullptr};
+    in.same_process = true;
+    in.cache_bytes = last_level_cache();
+    in.cores = 1;
+    impl->ready.store(true);
+    return;
+  }
+
+  impl->bootstrap = Bootstrap::connect(id, nranks, rank, impl->options, deadline);
+  try {
+    join(impl, config, deadline);
+  } catch (const std::exception& e) {
+    // The others wait for this rank and shall learn why it doesn't come. All of them report what was told first.
+    const auto* error = dynamic_cast<const Error*>(&e);
+    const Bootstrap::Peer& me = impl->bootstrap->peers()[static_cast<size_t>(rank)];
+    impl->bootstrap->announce({rank, error ? error->code() : Result::system_error,
+                               fmt::format("rank {} (host {}, pid {}) could not join the communicator: {}", rank, me.host, me.pid, e.what())});
+    throw;
+  }
 }
 
 }  // namespace
@@ -425,13 +459,14 @@ std::vector<Communicator> Communicator::init_all(int nranks, const Config& confi
 void Communicator::destroy() {
   if (!impl_) fail(Result::invalid_argument, "destroy of an empty Communicator");
   if (impl_->destroyed.load()) fail(Result::invalid_argument, "communicator {}: destroyed before", impl_->name);
+  impl_->require_own_process();
   impl_->await_all();
   impl_->destroyed.store(true);
   impl_->leave();
 }
 
 void Communicator::abort() noexcept {
-  if (!impl_ || !impl_->ready.load() || impl_->destroyed.load()) return;
+  if (!impl_ || !impl_->ready.load() || impl_->destroyed.load() || impl_->fork_generation != fork_generation()) return;
   impl_->set_error(Result::remote_error,
                    fmt::format("communicator {}: aborted by {}", impl_->name, impl_->rank_name(impl_->rank)), true);
 }

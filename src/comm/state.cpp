@@ -70,12 +70,16 @@ void Impl::require_usable() const {
     fail(Result::invalid_usage, "a communicator was used before it was made: end the group in which it is being made first");
   if (destroyed.load(std::memory_order_relaxed)) [[unlikely]]
     fail(Result::invalid_argument, "communicator {}: used after it was destroyed", name);
+  require_own_process();
+  if (failed()) [[unlikely]]
+    throw_error();
+}
+
+void Impl::require_own_process() const {
   if (fork_generation != muster::fork_generation()) [[unlikely]]
     fail(Result::invalid_usage,
          "communicator {}: used in a process forked from the one that made it (pid {}). Make communicators after fork", name,
-         ranks[static_cast<size_t>(rank)].pid);
-  if (failed()) [[unlikely]]
-    throw_error();
+         ranks.empty() ? 0 : ranks[static_cast<size_t>(rank)].pid);
 }
 
 namespace {
@@ -84,6 +88,9 @@ void require_buffer(const void* p, const char* argument, const Call& call, const
   if (!p) [[unlikely]]
     fail(Result::invalid_argument, "{} on rank {}: {} is null", to_string(call), comm.rank, argument);
 }
+
+// Bytes that the widest processors can address.
+constexpr uint64_t kAddressSpace = uint64_t{1} << 57;
 
 // Chunks of the send and receive buffers, in units of count.
 std::pair<uint64_t, uint64_t> extents(Coll coll, uint64_t n) {
@@ -111,7 +118,7 @@ void Impl::validate(const Call& call) const {
   if (static_cast<unsigned>(s.op) >= kRedOps) [[unlikely]]
     fail(Result::invalid_argument, "{}: operation {} is not a reduction (0..{})", name_of(s.coll), static_cast<int>(s.op), kRedOps - 1);
   const auto n = static_cast<uint64_t>(size);
-  if (s.count > (UINT64_MAX >> 1) / element / n) [[unlikely]]
+  if (s.count > kAddressSpace / element / n) [[unlikely]]
     fail(Result::invalid_argument, "{}: count {} times {} bytes times {} ranks is more than an address space holds", name_of(s.coll), s.count, element, n);
   if (s.coll == Coll::send_recv) {
     if (call.peer < 0 || call.peer >= size) [[unlikely]]

@@ -70,7 +70,7 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   PlanInputs inputs;
   WaitPolicy wait;
   std::chrono::nanoseconds timeout{0}, stall_warning{0};
-  int fork_generation = 0;
+  const int fork_generation = muster::fork_generation();
 
   // --- changed by the thread that runs calls ---
   std::atomic<bool> running{false};
@@ -92,8 +92,8 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   // --- order of calls made on different streams ---
   std::mutex order_mutex;
   std::condition_variable order_changed;
-  uint64_t last_ticket = 0;            // given
-  std::atomic<uint64_t> served{0};     // finished
+  std::atomic<uint64_t> last_ticket{0};  // given
+  std::atomic<uint64_t> served{0};       // finished
 
   // --- health ---
   std::unique_ptr<ErrorRecord> own_error = std::make_unique<ErrorRecord>();  // used while there is no segment
@@ -109,6 +109,7 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   void set_error(Result code, const std::string& message, bool announce) noexcept;
   std::string rank_name(int r) const;  // "rank 3 (host a, pid 17)"
 
+  void require_own_process() const;  // throws invalid_usage in a forked child
   // Throws unless calls may be made: destroyed, failed, forked child.
   void require_usable() const;
   // Validates arguments; throws invalid_argument naming the argument.
@@ -118,7 +119,7 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   void publish(const CallShape& shape, uint64_t fingerprint);
 
   uint64_t take_ticket() { return ++last_ticket; }
-  bool all_served() const { return served.load(std::memory_order_acquire) == last_ticket; }
+  bool all_served() const { return served.load(std::memory_order_acquire) == last_ticket.load(std::memory_order_relaxed); }
   void await_all();
   // Tells peers and the helper thread that this rank is gone; once.
   void leave() noexcept;
@@ -141,6 +142,8 @@ void run_batch(Batch& batch);
 // The same for the one call that a thread makes outside groups; nothing is allocated.
 void run_call(Communicator::Impl& comm, const Call& call);
 
+// An error inside a group loses the whole group: its calls don't run, and the thread's next plain call works.
+void abandon_group() noexcept;
 // Validates a call, then runs it, queues it on its stream, or keeps it for the thread's group_end.
 void submit(const std::shared_ptr<Communicator::Impl>& comm, const Call& call, HostStream* stream);
 // Inside a group: runs `init` on a thread of its own at group_end, and returns true.

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "base/error.h"
+
 namespace muster {
 
 HostStream::Impl::Impl() {
@@ -35,7 +37,13 @@ void HostStream::Impl::enqueue(std::function<void()> job) {
   work_.notify_one();
 }
 
+void HostStream::Impl::require_own_process() const {
+  if (!is_own_process())
+    fail(Result::invalid_usage, "a HostStream was used in a process forked from the one that made it; its thread stayed there. Make streams after fork");
+}
+
 void HostStream::Impl::synchronize() {
+  require_own_process();
   std::unique_lock lock(mutex_);
   const uint64_t until = queued_;
   progress_.wait(lock, [&] { return finished_ >= until; });
@@ -43,6 +51,7 @@ void HostStream::Impl::synchronize() {
 }
 
 bool HostStream::Impl::idle() {
+  require_own_process();
   std::lock_guard lock(mutex_);
   return finished_ == queued_;
 }
@@ -70,7 +79,10 @@ void HostStream::Impl::run() {
 }
 
 HostStream::HostStream() : impl_(std::make_unique<Impl>()) {}
-HostStream::~HostStream() = default;
+HostStream::~HostStream() {
+  // What a forked child inherited can't be taken apart: its lock may be held, and its thread isn't there to join.
+  if (impl_ && !impl_->is_own_process()) (void)impl_.release();
+}
 void HostStream::synchronize() { impl_->synchronize(); }
 bool HostStream::idle() const { return impl_->idle(); }
 

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/fork.h"
 #include "muster/muster.h"
 
 namespace muster {
@@ -18,6 +19,9 @@ struct HostStream::Impl {
   void enqueue(std::function<void()> job);
   void synchronize();
   bool idle();
+  bool is_own_process() const { return fork_generation_ == muster::fork_generation(); }
+  // Throws invalid_usage in a process forked from the one that made the stream: the thread stayed there.
+  void require_own_process() const;
 
  private:
   void run();
@@ -28,6 +32,7 @@ struct HostStream::Impl {
   uint64_t queued_ = 0, finished_ = 0;
   bool ending_ = false;
   std::exception_ptr error_;  // the first since the last synchronize
+  const int fork_generation_ = muster::fork_generation();
   std::thread thread_;
 };
 

@@ -14,8 +14,6 @@ namespace {
 size_t one_shot_limit(int nranks) { return nranks <= 2 ? 2048 : nranks <= 4 ? 2048 : 1024; }
 // From here on exchanging where the buffers are costs less than the copies it saves.
 constexpr size_t kWindowBytes = 4096;
-// Most ranks whose direct programs fit the kernel's 64 sources and stay few messages.
-constexpr int kMostDirect = 64;
 // Root sends to all: fine while it is few and small.
 constexpr size_t kFlatBytes = 16 << 10;
 // A window step is cut into tiles only so that an abort is noticed.

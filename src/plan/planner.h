@@ -42,6 +42,9 @@ struct Choice {
   std::string reason;
 };
 
+// Most ranks whose direct and window programs fit the kernel's 64 sources and stay few messages.
+inline constexpr int kMostDirect = 64;
+
 // How the call runs through slots. Throws invalid_usage when a forced algorithm can't do it.
 Choice choose(const CallShape& call, const PlanInputs& inputs);
 // How it runs when all buffers turn out to be windows; algorithm is null where slots are as good.

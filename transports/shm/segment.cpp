@@ -9,6 +9,7 @@
 #include <climits>
 
 #include "base/error.h"
+#include "base/memory_file.h"
 
 namespace muster {
 namespace {
@@ -39,11 +40,7 @@ Segment::Segment(const Geometry& g, Fd fd) : geometry_(g), fd_(std::move(fd)) {
 }
 
 std::shared_ptr<Segment> Segment::create(const Geometry& g, uint64_t token, Fd* descriptor) {
-  Fd fd(memfd_create("muster", MFD_CLOEXEC));
-  if (!fd) fail_errno(errno, "creating shared memory (memfd_create)", "Check the limit on open files (ulimit -n)");
-  const size_t bytes = Segment(g, Fd()).bytes_;
-  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
-    fail_errno(errno, fmt::format("sizing shared memory to {} bytes (sparse)", bytes), "Check the file size limit (ulimit -f)");
+  Fd fd = create_memory_file("muster", "shared memory", Segment(g, Fd()).bytes_);
   auto segment = map(g, fd);
   segment->reserve(0, segment->lines_at_);
   auto* header = reinterpret_cast<Header*>(segment->base_);
