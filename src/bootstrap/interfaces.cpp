@@ -125,9 +125,9 @@ std::vector<Source> choose_sources(std::span<const Interface> interfaces, std::s
     if (!runs(i) || !address) continue;
     const int position = wish.match(i.name);
     if (named) {
-      if (position >= 0) found.push_back({position, {*address, i.name, true}});
+      if (position >= 0) found.push_back({position, {*address, i.name}});
     } else if (const int rank = default_rank(i, *address); position < 0 && rank != kNever) {
-      found.push_back({rank, {*address, i.name, false}});
+      found.push_back({rank, {*address, i.name}});
     }
   }
   std::stable_sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) { return a.rank < b.rank; });
@@ -142,7 +142,7 @@ std::vector<Source> choose_sources(std::span<const Interface> interfaces, std::s
   if (r.empty() && any_usable && family != AF_UNSPEC)
     fail(Result::invalid_usage, "NCCL_SOCKET_FAMILY={}: no usable interface has such an address. This machine has {}", trim(family_text),
          describe(interfaces));
-  if (r.empty()) r.push_back({Address::local({}), "", false});
+  if (r.empty()) r.push_back({Address::local({}), ""});
   return r;
 }
 

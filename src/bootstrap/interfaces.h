@@ -21,7 +21,6 @@ struct Interface {
 struct Source {
   Address address;        // port 0; kind local when the machine has no usable IP interface
   std::string interface;  // empty for kind local
-  bool named = false;     // chosen by name, so traffic must leave through this interface
 };
 
 // The usable sources, best first; never empty.

@@ -110,7 +110,7 @@ Service::Listening Service::listen(std::span<const Source> sources, const std::s
 }
 
 Address Service::listen_local() {
-  const Source source{Address::local({}), "", false};
+  const Source source{Address::local({}), ""};
   return listen({&source, 1}, "").address;
 }
 

@@ -15,18 +15,8 @@ void set(int fd, int level, int name, T value) {
   setsockopt(fd, level, name, &value, sizeof value);  // all uses are wishes
 }
 
-bool is_local_target(const Address& target) {
-  SocketError ignored;
-  Address probe = target;
-  probe.port = 0;
-  ProcessFd s = make_socket(target.family(), ignored);
-  socklen_t length = 0;
-  const sockaddr_storage a = probe.to_sockaddr(&length);
-  return s && bind(s.get(), reinterpret_cast<const sockaddr*>(&a), length) == 0;
-}
-
-// The chosen address is what the peer sees and answers to. With an interface chosen by name, the way out is pinned as well:
-// the kernel's route to a network that two interfaces share needn't be the one with our address.
+// The chosen address is what the peer sees and answers to. The way out stays the kernel's: a socket pinned to a device hears
+// no answer that the peer's routes bring in by another one.
 void use_source(int fd, const Source& source, const Address& target) {
   const Address& from = source.address;
   if (from.family() != target.family() || from.kind == Address::Kind::local) return;
@@ -34,9 +24,7 @@ void use_source(int fd, const Source& source, const Address& target) {
   set(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
   socklen_t length = 0;
   const sockaddr_storage a = from.to_sockaddr(&length);
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&a), length) != 0) return;
-  if (source.named && !target.only_here() && !is_local_target(target))
-    setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, source.interface.data(), static_cast<socklen_t>(source.interface.size()));
+  [[maybe_unused]] const int wish = bind(fd, reinterpret_cast<const sockaddr*>(&a), length);
 }
 
 }  // namespace
