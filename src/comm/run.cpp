@@ -43,9 +43,13 @@ static_assert(sizeof(BufferDescriptor) <= kInlineBytes);
 class Exclusive {
  public:
   explicit Exclusive(Impl& comm) : comm_(comm) {
-    if (comm.running.exchange(true, std::memory_order_acquire)) [[unlikely]]
-      fail(Result::invalid_usage, "communicator {}: two threads are making calls on rank {} at once. Give each thread a communicator of its own",
-           comm.name, comm.rank);
+    if (comm.running.exchange(true, std::memory_order_acquire)) [[unlikely]] {
+      // The others would wait for the call that is refused here: whose calls are whose can't be told any more.
+      const std::string why = fmt::format("communicator {}: two threads are making calls on {} at once. Give each thread a communicator of its own",
+                                          comm.name, comm.rank_name(comm.rank));
+      comm.set_error(Result::invalid_usage, why, true);
+      throw Error(Result::invalid_usage, why);
+    }
   }
   ~Exclusive() { comm_.running.store(false, std::memory_order_release); }
   Exclusive(const Exclusive&) = delete;
@@ -170,11 +174,34 @@ class CollectiveRun {
   comm.throw_error();  // another rank may have been first; then everybody reports what that one found
 }
 
-[[noreturn]] void raise_call_mismatch(Impl& comm, uint64_t sequence, const Call& call, int peer, const std::string& theirs) {
+[[noreturn]] void raise_no_memory(Impl& comm, const Call& call) {
+  raise(comm, Result::system_error,
+        fmt::format("communicator {}: {} has no memory left for what {} needs beside its buffers", comm.name, comm.rank_name(comm.rank),
+                    to_string(call)));
+}
+
+[[noreturn]] void raise_call_mismatch(Impl& comm, const std::string& mine, int peer, const std::string& theirs) {
   raise(comm, Result::invalid_usage,
-        fmt::format("communicator {}: calls don't match. {} called {} as call {}; {} called {}. Every rank must make the same calls, in the "
+        fmt::format("communicator {}: calls don't match. {} called {}; {} called {}. Every rank must make the same calls, in the "
                     "same order, with equal counts, types, operations and roots",
-                    comm.name, comm.rank_name(comm.rank), to_string(call), sequence, comm.rank_name(peer), theirs));
+                    comm.name, comm.rank_name(comm.rank), mine, comm.rank_name(peer), theirs));
+}
+
+struct PublishedCall {
+  CallShape shape;
+  uint64_t sequence = 0;
+  uint64_t fingerprint = 0;
+  std::string text() const { return fmt::format("{} as call {}", to_string(shape), sequence); }
+};
+
+// What `rank` called as its call `sequence`, as far as its ledger reaches.
+std::optional<PublishedCall> published_call(const Impl& comm, int rank, uint64_t sequence) {
+  const LedgerEntry& e = comm.segment->control(rank).ledger[sequence % kLedgerEntries];
+  if (e.sequence.load(std::memory_order_acquire) != sequence) return {};
+  const PublishedCall call{shape_of(e), sequence, e.fingerprint.load(std::memory_order_relaxed)};
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (e.sequence.load(std::memory_order_relaxed) != sequence) return {};  // overwritten meanwhile
+  return call;
 }
 
 [[noreturn]] void raise_mismatch(Impl& comm, const FingerprintMismatch& m, const CollectiveRun* collective) {
@@ -183,11 +210,14 @@ class CollectiveRun {
           fmt::format("communicator {}: a message from {} to {} doesn't match: sent were {}, the receive is for {}. Counts and types of a send "
                       "and its receive must be equal",
                       comm.name, comm.rank_name(m.peer), comm.rank_name(comm.rank), describe_message(m.found), describe_message(m.expected)));
-  std::string theirs = "something else (already too far ahead to tell)";
-  for (const LedgerEntry& e : comm.segment->control(m.peer).ledger)
-    if (e.fingerprint.load(std::memory_order_acquire) == m.found)
-      theirs = fmt::format("{} as call {}", to_string(shape_of(e)), e.sequence.load(std::memory_order_relaxed));
-  raise_call_mismatch(comm, collective->sequence(), collective->call(), m.peer, theirs);
+  // Where nobody waited for anybody, calls parted earlier than it shows.
+  const uint64_t now = collective->sequence();
+  for (uint64_t s = now > kLedgerEntries ? now - kLedgerEntries + 1 : 1; s <= now; ++s) {
+    const auto mine = published_call(comm, comm.rank, s), theirs = published_call(comm, m.peer, s);
+    if (mine && theirs && mine->fingerprint != theirs->fingerprint) raise_call_mismatch(comm, mine->text(), m.peer, theirs->text());
+  }
+  raise_call_mismatch(comm, fmt::format("{} as call {}", to_string(collective->call()), now), m.peer,
+                      "something else (already too far ahead to tell)");
 }
 
 // What is looked at while one communicator's calls wait.
@@ -210,7 +240,7 @@ class PartWatch {
     } else {
       return;
     }
-    if (late >= 0 && comm_.segment && comm_.segment->control(late).left.load(std::memory_order_relaxed) && (*this).still_waiting(late))
+    if (late >= 0 && comm_.segment && comm_.segment->control(late).left.load(std::memory_order_acquire) && still_waiting(late))
       raise(comm_, Result::remote_error,
             fmt::format("communicator {}: {} has destroyed its communicator while {} waits for it in {}", comm_.name, comm_.rank_name(late),
                         comm_.rank_name(comm_.rank), what()));
@@ -221,7 +251,7 @@ class PartWatch {
     if (comm_.stall_warning.count() > 0 && waited >= next_warning_) {
       if (next_warning_.count() == 0 && waited < comm_.stall_warning) return;
       next_warning_ = std::max(comm_.stall_warning, 2 * waited);
-      log_warn("communicator {}: rank {} has waited {:.0f} s in {}{}", comm_.name, comm_.rank, static_cast<double>(waited.count()) * 1e-9, what(),
+      log_warn("communicator {}: rank {} has waited {:.3g} s in {}{}", comm_.name, comm_.rank, static_cast<double>(waited.count()) * 1e-9, what(),
                who_is_late(late));
     }
   }
@@ -256,13 +286,9 @@ class PartWatch {
     if (!comm_.segment) return;
     const uint64_t sequence = (*collective_)->sequence();
     for (int r = 0; r < comm_.size; ++r) {
-      const LedgerEntry& e = comm_.segment->control(r).ledger[sequence % kLedgerEntries];
-      if (e.sequence.load(std::memory_order_acquire) != sequence) continue;
-      const uint64_t theirs = e.fingerprint.load(std::memory_order_relaxed);
-      const CallShape shape = shape_of(e);
-      std::atomic_thread_fence(std::memory_order_acquire);
-      if (e.sequence.load(std::memory_order_relaxed) != sequence || theirs == (*collective_)->fingerprint()) continue;
-      raise_call_mismatch(comm_, sequence, (*collective_)->call(), r, fmt::format("{} as call {}", to_string(shape), sequence));
+      const auto theirs = published_call(comm_, r, sequence);
+      if (!theirs || theirs->fingerprint == (*collective_)->fingerprint()) continue;
+      raise_call_mismatch(comm_, fmt::format("{} as call {}", to_string((*collective_)->call()), sequence), r, theirs->text());
     }
   }
 
@@ -288,7 +314,11 @@ class SingleWatch final : public Waiter::Watch {
 void run_call(Impl& comm, const Call& call) {
   const Exclusive exclusive(comm);
   std::optional<CollectiveRun> run;
-  run.emplace(comm, call);
+  try {
+    run.emplace(comm, call);
+  } catch (const std::bad_alloc&) {
+    raise_no_memory(comm, call);
+  }
   if (run->done()) return;
   SingleWatch watch(comm, &run);
   Doorbell* bell = comm.segment ? &comm.segment->control(comm.rank).doorbell : nullptr;
@@ -302,6 +332,8 @@ void run_call(Impl& comm, const Call& call) {
     } while (!run->done());
   } catch (const FingerprintMismatch& m) {
     raise_mismatch(comm, m, &*run);
+  } catch (const std::bad_alloc&) {
+    raise_no_memory(comm, call);
   }
 }
 
@@ -381,7 +413,13 @@ class PartRun {
       constexpr size_t kMostPlans = 256;
       if (comm_.message_plans.size() > kMostPlans) comm_.message_plans.clear();
       const size_t tile = comm_.transport ? comm_.transport->slot_bytes() : size_t{1} << 20;
-      CompiledPlan compiled = compile_messages(program, sizes, tile, comm_.transport.get());
+      CompiledPlan compiled;
+      try {
+        compiled = compile_messages(program, sizes, tile, comm_.transport.get());
+      } catch (const Error& e) {
+        comm_.set_error(e.code(), e.what(), true);  // memory is short on this rank only, and the others must not wait
+        throw;
+      }
       auto& fresh = comm_.message_plans[hash];
       fresh = std::make_unique<Impl::MessagePlan>(Impl::MessagePlan{messages, sizes, std::move(compiled)});
       messages_.emplace(fresh->plan, addresses_.data(), fingerprints_.data());
@@ -458,10 +496,13 @@ void run_batch(Batch& batch) {
       else
         waiter.pause();
     }
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {
     // The other communicators of the group stopped midway with this one; their peers must not wait for them.
+    const auto* error = dynamic_cast<const Error*>(&e);
     for (auto& p : parts)
-      if (!p->done()) p->comm().set_error(e.code(), e.what(), true);
+      if (!p->done()) p->comm().set_error(error ? error->code() : Result::system_error, e.what(), true);
+    if (!error && parts.size() < batch.parts.size())  // no memory: the one that was to start next isn't among them
+      batch.parts[parts.size()].comm->set_error(Result::system_error, e.what(), true);
     throw;
   }
 }
