@@ -100,10 +100,13 @@ TEST(PerfData, EveryOrderGivesTheExpectedBits) {
   std::mt19937 random(1);
   for (const NamedType& type : types())
     for (const NamedOp& op : ops())
-      for (const int n : {1, 2, 3, 4, 7, 8, 16, 33, 300}) {
+      for (const int n : {1, 2, 3, 8, 17, 300}) {
+        // More ranks than some types have room for: the types with least room, and the operators that need
+        // it.
+        if (n == 300 && (size_of(type.type) > 2 || (op.op != RedOp::sum && op.op != RedOp::prod))) continue;
         SCOPED_TRACE(testing::Message() << type.name << " " << op.name << " " << n << " ranks");
         Data data(type.type, op.op, n);
-        const size_t count = n > 16 ? 40 : 400;
+        const size_t count = n > 17 ? 40 : 400;
         std::vector<std::byte> result(count * size_of(type.type));
         reduce_randomly(type.type, op.op, n, count, result, data, random);
         ASSERT_EQ(
@@ -157,7 +160,9 @@ TEST(PerfData, EncodesAsTheFormatsSay) {
     const auto bits = static_cast<uint32_t>(random());
     float f;
     std::memcpy(&f, &bits, 4);
-    if (std::isfinite(f)) ASSERT_EQ(encode(f, DataType::float32), bits);
+    if (std::isfinite(f)) {
+      ASSERT_EQ(encode(f, DataType::float32), bits);
+    }
   }
   for (const DataType t :
        {DataType::float16, DataType::bfloat16, DataType::float8_e4m3, DataType::float8_e5m2})
@@ -166,7 +171,9 @@ TEST(PerfData, EncodesAsTheFormatsSay) {
       const uint64_t exponent = bits >> f.mantissa_bits & ((uint64_t{1} << f.exponent_bits) - 1);
       const bool finite = t == DataType::float8_e4m3 ? (bits & 0x7f) != 0x7f
                                                      : exponent != (uint64_t{1} << f.exponent_bits) - 1;
-      if (finite) ASSERT_EQ(encode(decode(bits, t), t), bits);
+      if (finite) {
+        ASSERT_EQ(encode(decode(bits, t), t), bits);
+      }
     }
   EXPECT_EQ(ulps_between(0x3c00, 0x3c02, DataType::float16), 2u);
   EXPECT_EQ(ulps_between(0x8001, 0x0001, DataType::float16), 2u) << "across zero";

@@ -85,7 +85,7 @@ class Parser {
       names.push_back({f.name, f.value ? required_argument : no_argument, nullptr, f.letter});
     }
     names.push_back({});
-    optind = 1;
+    optind = 0;  // anew, also when called again
     for (int c; p_.run && (c = getopt_long(argc_, argv_, letters.c_str(), names.data(), nullptr)) != -1;) {
       if (c == '?' || c == 'h') {  // an unknown flag is no failure to nccl-tests either: scripts rely on it
         print_usage(argv_[0]);

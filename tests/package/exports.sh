@@ -15,7 +15,7 @@ echo "$symbols" | while read -r symbol; do
     muster::*) ;;
     *) echo "shown but not Muster's interface: $symbol"; exit 1 ;;
   esac
-  name=${symbol%%(*}
+  name=${symbol%%[[(]*}
   name=${name##*::}
   case $name in operator* | '~'*) continue ;; esac
   echo "$words" | grep -qxF "$name" || { echo "shown but in no public header: $symbol"; exit 1; }
