@@ -14,7 +14,7 @@
 
 namespace muster {
 
-inline constexpr uint32_t kSlots = 8;             // messages a connection holds; a power of two
+inline constexpr uint32_t kSlots = 32;            // messages a connection holds; a power of two
 inline constexpr size_t kInlineBytes = 48;        // a message up to this size travels in the control line alone
 
 struct alignas(kCacheLine) SlotLine {

@@ -8,9 +8,6 @@
 namespace muster {
 namespace {
 
-// Most sources or destinations of one step: bits of ReduceArgs::weighted and ::streamed.
-constexpr size_t kMostPlaces = 64;
-
 // How a number of elements is cut into parts that start on cache lines: part i is [begin(i), begin(i) + length(i)).
 class Cut {
  public:
@@ -44,6 +41,8 @@ class Compiler {
     scratch_chunk_ = align_up(cut_.longest() * element_, kCacheLine);
     plan_.scratch_bytes = scratch_chunk_ * program_.buffer_chunks[kScratch];
     for (const Channel& c : program_.channels) channel(c, nullptr);
+    plan_.is_short = plan_.channels.size() == 1 && plan_.loops.size() == 1 && plan_.loops[0].tiles == 1 && !plan_.steps.empty() &&
+                     std::all_of(plan_.steps.begin(), plan_.steps.end(), [](const CompiledStep& s) { return s.pieces <= 1; });
   }
 
   void messages(const std::vector<MessageSize>& sizes, size_t tile_bytes) {
@@ -105,11 +104,17 @@ class Compiler {
       for (const Ref& r : s.destinations) plan_.offsets.push_back(offset(r, j) + start);
     }
     out.combines = s.pieces > 0 && (s.sources.size() > 1 || out.finish);
+    out.first_receive = static_cast<uint32_t>(plan_.receives.size());
+    out.first_send = static_cast<uint32_t>(plan_.sends.size());
     for (const Ref& r : s.sources) {
       place(r, false, message);
       if (r.raw && weigh_) out.combines = true;
     }
     for (const Ref& r : s.destinations) place(r, true, message);
+    out.last_receive = static_cast<uint32_t>(plan_.receives.size());
+    out.last_send = static_cast<uint32_t>(plan_.sends.size());
+    for (size_t i = 0; i < s.sources.size() + s.destinations.size() && s.pieces; ++i)
+      plan_.places[out.place + i].offset = plan_.offsets[out.offset + i];
     plan_.most_places = std::max<uint32_t>(plan_.most_places, static_cast<uint32_t>(s.sources.size() + s.destinations.size()));
     plan_.steps.push_back(out);
     return out.longest;
@@ -126,6 +131,7 @@ class Compiler {
   void place(const Ref& r, bool destination, uint64_t message) {
     Place p;
     p.raw = r.raw && weigh_;
+    p.streams = destination && r.kind != Ref::Kind::slot && r.buffer == kOutput;
     p.buffer = r.buffer;
     p.peer = r.peer;
     switch (r.kind) {
@@ -136,10 +142,13 @@ class Compiler {
           fail(Result::internal_error, "{} {}: a message of {} bytes does not fit a slot of {}", program_.algorithm, name_of(program_.coll),
                message, transport_->slot_bytes());
         p.kind = destination ? Place::Kind::send : Place::Kind::receive;
-        if (destination)
+        if (destination) {
           p.sender = &transport_->sender(r.peer, r.lane, message);
-        else
+          plan_.sends.push_back({p.sender, r.peer});
+        } else {
           p.receiver = &transport_->receiver(r.peer, r.lane);
+          plan_.receives.push_back({p.receiver, r.peer});
+        }
         break;
     }
     plan_.places.push_back(p);

@@ -12,14 +12,19 @@
 
 namespace muster {
 
+// Most sources, and most destinations, of one step: bits of ReduceArgs::weighted and ::streamed.
+inline constexpr uint32_t kMostPlaces = 64;
+
 struct Place {
   enum class Kind : uint8_t { local, send, receive, window };
   Kind kind = Kind::local;
-  bool raw = false;
+  bool raw = false;      // the factor of pre_mul_sum is applied when it is read
+  bool streams = false;  // may be written with non-temporal stores: user memory
   uint16_t buffer = 0;
   int32_t peer = -1;
   SlotSender* sender = nullptr;
   SlotReceiver* receiver = nullptr;
+  uint64_t offset = 0;  // of the first piece, in bytes: all that a short plan needs
 };
 
 struct CompiledStep {
@@ -27,6 +32,8 @@ struct CompiledStep {
   uint16_t sources = 0;
   uint16_t destinations = 0;
   uint32_t pieces = 0;        // 0: token
+  uint32_t first_receive = 0, last_receive = 0;  // in CompiledPlan::receives: what must be full
+  uint32_t first_send = 0, last_send = 0;        // in CompiledPlan::sends: what must be free
   uint32_t length = 0;        // index of the first piece's length
   uint32_t offset = 0;        // index of the first piece's offsets (one per place)
   uint64_t longest = 0;       // elements of the longest piece
@@ -52,6 +59,18 @@ struct CompiledPlan {
   std::vector<CompiledLoop> loops;
   std::vector<CompiledStep> steps;
   std::vector<Place> places;
+  struct Receive {
+    SlotReceiver* from;
+    int32_t peer;
+  };
+  struct Send {
+    SlotSender* to;
+    int32_t peer;
+  };
+  std::vector<Receive> receives;  // step by step
+  std::vector<Send> sends;
+  // One channel, one loop, one tile, one piece per step: what most calls with few bytes are.
+  bool is_short = false;
   std::vector<uint64_t> lengths;  // elements, per piece
   std::vector<uint64_t> offsets;  // bytes from the buffer's start, per piece and place
   uint64_t tile = 0;              // elements

@@ -6,15 +6,20 @@ namespace muster {
 
 Run::Run(const CompiledPlan& plan, std::byte* const* buffers, const uint64_t* fingerprints, uint64_t weight_bits, WindowTable windows)
     : plan_(plan), buffers_(buffers), fingerprints_(fingerprints), weight_bits_(weight_bits), windows_(windows) {
+  if (plan.is_short) {
+    remaining_ = 1;
+    return;
+  }
   const size_t n = plan.channels.size();
+  cursors_ = small_;
   if (n > kSmallChannels) {
     many_ = std::make_unique<Cursor[]>(n);
     cursors_ = many_.get();
   }
   for (size_t c = 0; c < n; ++c) {
     const CompiledChannel& channel = plan.channels[c];
+    cursors_[c] = {0, channel.first, 0};
     if (channel.first == channel.last) continue;
-    cursors_[c].loop = channel.first;
     cursors_[c].step = plan.loops[channel.first].first;
     ++remaining_;
     skip_empty(channel, &cursors_[c]);
@@ -39,6 +44,7 @@ void Run::skip_empty(const CompiledChannel& channel, Cursor* cursor) {
 }
 
 bool Run::advance() {
+  if (plan_.is_short) return advance_short();
   bool moved = false;
   const size_t n = plan_.channels.size();
   for (size_t c = 0; c < n; ++c) {
@@ -55,89 +61,142 @@ bool Run::advance() {
 }
 
 int Run::waiting_for() const {
+  const auto blocked_on = [&](const CompiledStep& s) {
+    for (uint32_t i = s.first_receive; i < s.last_receive; ++i)
+      if (!plan_.receives[i].from->ready()) return plan_.receives[i].peer;
+    for (uint32_t i = s.first_send; i < s.last_send; ++i)
+      if (!plan_.sends[i].to->ready()) return plan_.sends[i].peer;
+    return -1;
+  };
+  if (done()) return -1;
+  if (plan_.is_short) return blocked_on(plan_.steps[short_step_]);
   for (size_t c = 0; c < plan_.channels.size(); ++c) {
     if (cursors_[c].loop == plan_.channels[c].last) continue;
-    const CompiledStep& s = plan_.steps[cursors_[c].step];
-    for (uint32_t i = 0; i < uint32_t{s.sources} + s.destinations; ++i) {
-      const Place& p = plan_.places[s.place + i];
-      if (p.kind == Place::Kind::receive && !p.receiver->ready()) return p.peer;
-      if (p.kind == Place::Kind::send && !p.sender->ready()) return p.peer;
-    }
+    if (const int peer = blocked_on(plan_.steps[cursors_[c].step]); peer >= 0) return peer;
   }
   return -1;
 }
 
+// --- what every step does, whatever the plan ---
+
+inline bool Run::ready(const CompiledStep& s) const {
+  const CompiledPlan::Receive* const receives = plan_.receives.data();
+  for (uint32_t i = s.first_receive; i != s.last_receive; ++i)
+    if (!receives[i].from->ready()) return false;
+  const CompiledPlan::Send* const sends = plan_.sends.data();
+  for (uint32_t i = s.first_send; i != s.last_send; ++i)
+    if (!sends[i].to->ready()) return false;
+  return true;
+}
+
+inline void Run::check_fingerprints(const CompiledStep& s, uint64_t fingerprint) const {
+  const CompiledPlan::Receive* const receives = plan_.receives.data();
+  for (uint32_t i = s.first_receive; i != s.last_receive; ++i)
+    if (receives[i].from->fingerprint() != fingerprint) [[unlikely]]
+      throw FingerprintMismatch{receives[i].peer, fingerprint, receives[i].from->fingerprint()};
+}
+
+inline void Run::hand_over(const CompiledStep& s, uint64_t fingerprint) const {
+  const CompiledPlan::Send* const sends = plan_.sends.data();
+  for (uint32_t i = s.first_send; i != s.last_send; ++i) sends[i].to->commit(fingerprint);
+  const CompiledPlan::Receive* const receives = plan_.receives.data();
+  for (uint32_t i = s.first_receive; i != s.last_receive; ++i) receives[i].from->release();
+}
+
+inline void Run::apply(const CompiledStep& s, void* const* at, uint64_t count, uint64_t bytes, uint64_t weighted, uint64_t streamed) const {
+  if (s.combines) {
+    ReduceArgs args;
+    args.sources = at;
+    args.nsources = s.sources;
+    args.destinations = at + s.sources;
+    args.ndestinations = s.destinations;
+    args.count = count;
+    args.weighted = weighted;
+    args.weight_bits = weight_bits_;
+    args.divisor = s.finish ? plan_.divisor : 0;
+    args.streamed = streamed;
+    plan_.kernel(args);
+  } else if (s.sources == 1) {
+    copy_kernel(at + s.sources, s.destinations, at[0], bytes, streamed);
+  }
+}
+
+bool Run::advance_short() {
+  const CompiledStep* const steps = plan_.steps.data();
+  const auto last = static_cast<uint32_t>(plan_.steps.size());
+  const uint64_t fingerprint = fingerprints_[0];
+  const uint64_t element = plan_.loops[0].element;
+  const uint32_t before = short_step_;
+  for (; short_step_ != last; ++short_step_) {
+    const CompiledStep& s = steps[short_step_];
+    if (s.pieces != 0 && s.longest == 0) continue;  // both ends know: nothing is sent
+    if (!ready(s)) return short_step_ != before;
+    check_fingerprints(s, fingerprint);
+    if (s.pieces != 0) {
+      const Place* const places = &plan_.places[s.place];
+      const uint32_t n = uint32_t{s.sources} + s.destinations;
+      const uint64_t bytes = s.longest * element;
+      void* at[2 * kMostPlaces];
+      uint64_t weighted = 0, streamed = 0;
+      for (uint32_t i = 0; i != n; ++i) {
+        const Place& p = places[i];
+        switch (p.kind) {
+          case Place::Kind::local: at[i] = buffers_[p.buffer] + p.offset; break;
+          case Place::Kind::receive: at[i] = const_cast<std::byte*>(p.receiver->peek(bytes)); break;
+          case Place::Kind::send: at[i] = p.sender->acquire(bytes); break;
+          case Place::Kind::window: at[i] = (p.buffer == kInput ? windows_.input : windows_.output)[p.peer] + p.offset; break;
+        }
+        weighted |= uint64_t{p.raw} << (i & 63);
+      }
+      if (plan_.choice.streamed)
+        for (uint32_t i = s.sources; i != n; ++i) streamed |= uint64_t{places[i].streams} << (i - s.sources);
+      apply(s, at, s.longest, bytes, weighted, streamed);
+    }
+    hand_over(s, fingerprint);
+  }
+  remaining_ = 0;
+  return true;
+}
+
 bool Run::step(const CompiledLoop& loop, const CompiledStep& s, uint64_t tile) {
-  const Place* const places = &plan_.places[s.place];
-  const uint32_t nsrc = s.sources, n = nsrc + s.destinations;
   const uint64_t begin = tile * plan_.tile;
   // Both ends know the length, so a message of none is not sent. Tokens and the first tile of a point-to-point message
   // are: they are what the other side waits for.
   if (s.pieces != 0 && begin >= s.longest && loop.message < 0) return true;
-
-  for (uint32_t i = 0; i < nsrc; ++i)
-    if (places[i].kind == Place::Kind::receive && !places[i].receiver->ready()) return false;
-  for (uint32_t i = nsrc; i < n; ++i)
-    if (places[i].kind == Place::Kind::send && !places[i].sender->ready()) return false;
-
+  if (!ready(s)) return false;
   const uint64_t fingerprint = fingerprints_[loop.message < 0 ? 0 : loop.message];
-  for (uint32_t i = 0; i < nsrc; ++i)
-    if (places[i].kind == Place::Kind::receive && places[i].receiver->fingerprint() != fingerprint) [[unlikely]]
-      throw FingerprintMismatch{places[i].peer, fingerprint, places[i].receiver->fingerprint()};
+  check_fingerprints(s, fingerprint);
 
-  if (s.pieces != 0) {
-    const uint64_t* const lengths = &plan_.lengths[s.length];
-    const uint64_t* offsets = &plan_.offsets[s.offset];
-    uint64_t message = 0;  // bytes of one slot message: all pieces of this tile
-    for (uint32_t j = 0; j < s.pieces; ++j)
-      if (lengths[j] > begin) message += std::min(lengths[j] - begin, plan_.tile) * loop.element;
+  const Place* const places = &plan_.places[s.place];
+  const uint32_t nsrc = s.sources, n = nsrc + s.destinations;
+  const uint64_t* const lengths = &plan_.lengths[s.length];
+  const auto piece = [&](uint32_t j) { return lengths[j] > begin ? std::min(lengths[j] - begin, plan_.tile) : 0; };
+  uint64_t message = 0;  // bytes of one slot message: all pieces of this tile
+  for (uint32_t j = 0; j < s.pieces; ++j) message += piece(j) * loop.element;
 
-    uint64_t in_message = 0;  // bytes of the message before this piece
-    for (uint32_t j = 0; j < s.pieces; ++j, offsets += n) {
-      const uint64_t length = lengths[j] > begin ? std::min(lengths[j] - begin, plan_.tile) : 0;
-      if (length == 0) continue;
-      const uint64_t shift = begin * loop.element;
-      void* at[128];  // compile() admits 64 sources and 64 destinations
-      uint64_t weighted = 0, streamed = 0;
-      for (uint32_t i = 0; i < n; ++i) {
-        const Place& p = places[i];
-        switch (p.kind) {
-          case Place::Kind::local:
-            at[i] = buffers_[p.buffer] + offsets[i] + shift;
-            if (i >= nsrc && plan_.choice.streamed && p.buffer == kOutput) streamed |= uint64_t{1} << (i - nsrc);
-            if (p.raw) weighted |= uint64_t{1} << i;
-            break;
-          case Place::Kind::receive: at[i] = const_cast<std::byte*>(p.receiver->peek(message)) + in_message; break;
-          case Place::Kind::send: at[i] = p.sender->acquire(message) + in_message; break;
-          case Place::Kind::window:
-            at[i] = (p.buffer == kInput ? windows_.input : windows_.output)[p.peer] + offsets[i] + shift;
-            if (i >= nsrc && plan_.choice.streamed) streamed |= uint64_t{1} << (i - nsrc);
-            break;
-        }
+  uint64_t in_message = 0;  // bytes of the message before this piece
+  const uint64_t* offsets = &plan_.offsets[s.offset];
+  const uint64_t shift = begin * loop.element;
+  for (uint32_t j = 0; j < s.pieces; ++j, offsets += n) {
+    const uint64_t length = piece(j);
+    if (length == 0) continue;
+    void* at[2 * kMostPlaces];
+    uint64_t weighted = 0, streamed = 0;
+    for (uint32_t i = 0; i < n; ++i) {
+      const Place& p = places[i];
+      switch (p.kind) {
+        case Place::Kind::local: at[i] = buffers_[p.buffer] + offsets[i] + shift; break;
+        case Place::Kind::receive: at[i] = const_cast<std::byte*>(p.receiver->peek(message)) + in_message; break;
+        case Place::Kind::send: at[i] = p.sender->acquire(message) + in_message; break;
+        case Place::Kind::window: at[i] = (p.buffer == kInput ? windows_.input : windows_.output)[p.peer] + offsets[i] + shift; break;
       }
-      if (s.combines) {
-        ReduceArgs args;
-        args.sources = at;
-        args.nsources = nsrc;
-        args.destinations = at + nsrc;
-        args.ndestinations = s.destinations;
-        args.count = length;
-        args.weighted = weighted;
-        args.weight_bits = weight_bits_;
-        args.divisor = s.finish ? plan_.divisor : 0;
-        args.streamed = streamed;
-        plan_.kernel(args);
-      } else if (nsrc == 1) {
-        copy_kernel(at + nsrc, s.destinations, at[0], length * loop.element, streamed);
-      }
-      in_message += length * loop.element;
+      weighted |= uint64_t{p.raw} << (i & 63);
+      if (i >= nsrc && plan_.choice.streamed) streamed |= uint64_t{p.streams} << (i - nsrc);
     }
+    apply(s, at, length, length * loop.element, weighted, streamed);
+    in_message += length * loop.element;
   }
-
-  for (uint32_t i = nsrc; i < n; ++i)
-    if (places[i].kind == Place::Kind::send) places[i].sender->commit(fingerprint);
-  for (uint32_t i = 0; i < nsrc; ++i)
-    if (places[i].kind == Place::Kind::receive) places[i].receiver->release();
+  hand_over(s, fingerprint);
   return true;
 }
 

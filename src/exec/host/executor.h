@@ -38,11 +38,16 @@ class Run {
 
  private:
   struct Cursor {
-    uint64_t tile = 0;
-    uint32_t loop = 0;
-    uint32_t step = 0;
+    uint64_t tile;
+    uint32_t loop;
+    uint32_t step;
   };
   bool step(const CompiledLoop& loop, const CompiledStep& s, uint64_t tile);
+  bool advance_short();
+  bool ready(const CompiledStep& s) const;
+  void check_fingerprints(const CompiledStep& s, uint64_t fingerprint) const;
+  void hand_over(const CompiledStep& s, uint64_t fingerprint) const;
+  void apply(const CompiledStep& s, void* const* at, uint64_t count, uint64_t bytes, uint64_t weighted, uint64_t streamed) const;
   void skip_empty(const CompiledChannel& channel, Cursor* cursor);
   static constexpr size_t kSmallChannels = 8;
 
@@ -52,9 +57,10 @@ class Run {
   uint64_t weight_bits_;
   WindowTable windows_;
   uint32_t remaining_ = 0;
-  Cursor small_[kSmallChannels];
+  uint32_t short_step_ = 0;  // of a short plan
+  Cursor* cursors_ = nullptr;
   std::unique_ptr<Cursor[]> many_;
-  Cursor* cursors_ = small_;
+  Cursor small_[kSmallChannels];
 };
 
 }  // namespace muster
