@@ -1,4 +1,5 @@
-// Interfaces, ports and hosts as they are met in the field, made of network namespaces. Skipped where those aren't permitted.
+// Interfaces, ports and hosts as they are met in the field, made of network namespaces. Skipped where those
+// aren't permitted.
 #include <gmock/gmock.h>
 #include <net/if.h>
 #include <sched.h>
@@ -134,7 +135,8 @@ TEST(Network, PortRangeHolds) {
   setenv("MUSTER_PORT_RANGE", "41000-41000", 1);
   const auto f = failure_of([] { make_unique_id(); });
   EXPECT_EQ(f.code, Result::system_error);
-  EXPECT_THAT(f.text, AllOf(HasSubstr("MUSTER_PORT_RANGE=41000-41000"), HasSubstr("EADDRINUSE"), HasSubstr("127.0.0.1")));
+  EXPECT_THAT(f.text, AllOf(HasSubstr("MUSTER_PORT_RANGE=41000-41000"), HasSubstr("EADDRINUSE"),
+                            HasSubstr("127.0.0.1")));
 }
 
 TEST(Network, FewEphemeralPorts) {
@@ -144,7 +146,8 @@ TEST(Network, FewEphemeralPorts) {
   const UniqueId id = make_unique_id();
   const Options options = Options::from_environment();
   int failed = 0, named = 0;
-  for (const Failure& f : in_threads(8, [&](int r) { Bootstrap::connect(id, 8, r, options, in_seconds(3))->close(); })) {
+  for (const Failure& f :
+       in_threads(8, [&](int r) { Bootstrap::connect(id, 8, r, options, in_seconds(3))->close(); })) {
     failed += !f.text.empty();
     named += f.text.find("ip_local_port_range") != std::string::npos;
     if (!f.text.empty()) {
@@ -174,7 +177,9 @@ void in_two_hosts(const std::function<void(Board*)>& here, const std::function<v
     if (unshare(CLONE_NEWNET) != 0) _exit(3);
     b->step = 1;
     wait_step(b, 2);
-    for (const char* c : {"link set lo up", "link set peer1 up", "link set peer2 up", "addr add 192.168.0.11/20 dev peer1", "addr add 192.168.0.12/20 dev peer2"}) ip(c);
+    for (const char* c : {"link set lo up", "link set peer1 up", "link set peer2 up",
+                          "addr add 192.168.0.11/20 dev peer1", "addr add 192.168.0.12/20 dev peer2"})
+      ip(c);
     b->step = 3;
     there(b);
     fflush(nullptr);
@@ -192,7 +197,8 @@ void in_two_hosts(const std::function<void(Board*)>& here, const std::function<v
   wait_step(b, 3);
   EXPECT_TRUE(eventually([] {  // carrier on both
     int ready = 0;
-    for (const Interface& i : list_interfaces()) ready += i.name.starts_with("net") && (i.flags & IFF_RUNNING);
+    for (const Interface& i : list_interfaces())
+      ready += i.name.starts_with("net") && (i.flags & IFF_RUNNING);
     return ready == 2;
   }));
   here(b);
@@ -253,9 +259,11 @@ TEST(Network, LoopbackOnlyRootIsExplainedToOtherHosts) {
       },
       [](Board* b) {
         wait_step(b, 4);
-        const auto f = failure_of([&] { Bootstrap::connect(b->id, 2, 1, Options::from_environment(), in_seconds(600)); });
+        const auto f = failure_of(
+            [&] { Bootstrap::connect(b->id, 2, 1, Options::from_environment(), in_seconds(600)); });
         EXPECT_EQ(f.code, Result::invalid_usage);
-        EXPECT_THAT(f.text, AllOf(HasSubstr("127.0.0.1"), HasSubstr("another network namespace"), HasSubstr("NCCL_SOCKET_IFNAME")));
+        EXPECT_THAT(f.text, AllOf(HasSubstr("127.0.0.1"), HasSubstr("another network namespace"),
+                                  HasSubstr("NCCL_SOCKET_IFNAME")));
         b->step = 5;
       });
 }
@@ -267,12 +275,14 @@ TEST(Network, LoopbackOnlyRankIsExplainedToAll) {
         b->id = make_unique_id();
         b->step = 4;
         setenv("NCCL_SOCKET_IFNAME", "lo", 1);
-        const auto f = failure_of([&] { Bootstrap::connect(b->id, 2, 0, Options::from_environment(), in_seconds(600)); });
+        const auto f = failure_of(
+            [&] { Bootstrap::connect(b->id, 2, 0, Options::from_environment(), in_seconds(600)); });
         EXPECT_THAT(f.text, AllOf(HasSubstr("rank 0 (host"), HasSubstr("loopback")));
       },
       [](Board* b) {
         wait_step(b, 4);
-        const auto f = failure_of([&] { Bootstrap::connect(b->id, 2, 1, Options::from_environment(), in_seconds(600)); });
+        const auto f = failure_of(
+            [&] { Bootstrap::connect(b->id, 2, 1, Options::from_environment(), in_seconds(600)); });
         EXPECT_EQ(f.code, Result::invalid_usage);
         EXPECT_THAT(f.text, AllOf(HasSubstr("rank 0 (host"), HasSubstr("loopback"), HasSubstr("rank 1")));
       });
@@ -288,7 +298,10 @@ TEST(Network, DescriptorsCantCrossHosts) {
       }
       wait_step(b, 4);
       const auto boot = Bootstrap::connect(b->id, 2, r, Options::from_environment(), in_seconds(30));
-      const auto f = failure_of([&] { boot->exchange_fds({0, 1}, {0}, [](int, std::vector<Fd>) {}, in_seconds(60)); });
+      const auto f = failure_of([&] {
+        boot->exchange_fds(
+            {0, 1}, {0}, [](int, std::vector<Fd>) {}, in_seconds(60));
+      });
       EXPECT_EQ(f.code, Result::system_error);
       EXPECT_THAT(f.text, AllOf(HasSubstr("rank 1 (host"), HasSubstr("UNIX socket")));
       boot->barrier(in_seconds(30));

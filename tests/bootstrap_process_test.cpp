@@ -1,5 +1,5 @@
-// Ranks as processes: deaths, stops, forks, signals, strangers. Tests that fork start in a fresh process, since a child of a
-// process that has used the bootstrap may not use it.
+// Ranks as processes: deaths, stops, forks, signals, strangers. Tests that fork start in a fresh process,
+// since a child of a process that has used the bootstrap may not use it.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -143,14 +143,18 @@ TEST(Processes, ForkedChildrenNeitherUseNorDisturbTheParents) {
   Board* b = make_board();
   Ranks ranks = connect_all(2);
   const UniqueId id = make_unique_id();
-  for (int r = 0; r < 2; ++r) ranks[static_cast<size_t>(r)]->watch([b, r](const Bootstrap::Trouble&) { ++b->reports[r]; });
+  for (int r = 0; r < 2; ++r)
+    ranks[static_cast<size_t>(r)]->watch([b, r](const Bootstrap::Trouble&) { ++b->reports[r]; });
   for (int i = 0; i < 8; ++i) {
     const pid_t pid = fork();
     if (pid == 0) {
-      const auto refused = [](const std::function<void()>& f) { return failure_of(f).code == Result::invalid_usage; };
+      const auto refused = [](const std::function<void()>& f) {
+        return failure_of(f).code == Result::invalid_usage;
+      };
       int status = 0;
       if (!refused([] { make_unique_id(); })) status |= 1;
-      if (!refused([&] { Bootstrap::connect(id, 2, 0, Options::from_environment(), in_seconds(1)); })) status |= 2;
+      if (!refused([&] { Bootstrap::connect(id, 2, 0, Options::from_environment(), in_seconds(1)); }))
+        status |= 2;
       if (!refused([&] { ranks[1]->all_gather("x", in_seconds(1)); })) status |= 4;
       if (i % 2) ranks[0]->close();
       if (i % 4 > 1) ranks.clear();
@@ -158,7 +162,9 @@ TEST(Processes, ForkedChildrenNeitherUseNorDisturbTheParents) {
     }
     EXPECT_EQ(exit_status(pid), 0);
   }
-  for (const Failure& f : in_threads(2, [&](int r) { ranks[static_cast<size_t>(r)]->barrier(in_seconds(30)); })) EXPECT_EQ(f.text, "");
+  for (const Failure& f :
+       in_threads(2, [&](int r) { ranks[static_cast<size_t>(r)]->barrier(in_seconds(30)); }))
+    EXPECT_EQ(f.text, "");
   for (const auto& r : ranks) r->close();
   EXPECT_EQ(b->reports[0] + b->reports[1], 0);
 }
@@ -191,10 +197,11 @@ TEST(Processes, DeadRootIsATimeoutWithItsAddress) {
     _exit(0);
   }
   exit_status(maker);
-  const auto f = failure_of([&] { Bootstrap::connect(b->id, 2, 1, Options::from_environment(), in_seconds(1)); });
+  const auto f =
+      failure_of([&] { Bootstrap::connect(b->id, 2, 1, Options::from_environment(), in_seconds(1)); });
   EXPECT_EQ(f.code, Result::timeout);
-  EXPECT_THAT(f.text, AllOf(HasSubstr(decode(b->id).root.text()), HasSubstr("attempts"), HasSubstr("ECONNREFUSED"),
-                            HasSubstr("pid " + std::to_string(maker))));
+  EXPECT_THAT(f.text, AllOf(HasSubstr(decode(b->id).root.text()), HasSubstr("attempts"),
+                            HasSubstr("ECONNREFUSED"), HasSubstr("pid " + std::to_string(maker))));
 }
 
 TEST(Processes, RootThatDiesEndsTheMeetingSoon) {
@@ -235,7 +242,8 @@ TEST(Processes, RankThatDiesEndsTheMeetingSoon) {
   });
   exit_status(victim);
   EXPECT_EQ(failures[0].code, Result::remote_error);
-  EXPECT_THAT(failures[0].text, AllOf(HasSubstr("rank 1"), HasSubstr("pid " + std::to_string(victim)), HasSubstr("left while")));
+  EXPECT_THAT(failures[0].text, AllOf(HasSubstr("rank 1"), HasSubstr("pid " + std::to_string(victim)),
+                                      HasSubstr("left while")));
 }
 
 // Strangers at the port: nobody is delayed, whatever they send, and the process survives any number of them.
@@ -253,11 +261,21 @@ TEST(Strangers, AreIgnored) {
       if (!fd) continue;
       std::string bytes(64, 'x');
       switch (i % 5) {
-        case 0: bytes = std::string(i / 5 % 8, 'x'); break;
-        case 1: bytes = http; break;
-        case 2: random_bytes(bytes.data(), bytes.size()); break;
-        case 3: bytes = magic.substr(0, i / 5 % 9); break;
-        default: bytes = magic + std::string(kHelloBytes - magic.size(), static_cast<char>(i)); break;
+        case 0:
+          bytes = std::string(i / 5 % 8, 'x');
+          break;
+        case 1:
+          bytes = http;
+          break;
+        case 2:
+          random_bytes(bytes.data(), bytes.size());
+          break;
+        case 3:
+          bytes = magic.substr(0, i / 5 % 9);
+          break;
+        default:
+          bytes = magic + std::string(kHelloBytes - magic.size(), static_cast<char>(i));
+          break;
       }
       send_all(fd.get(), bytes, in_seconds(1));
       if (i % 2) silent.push_back(std::move(fd));
@@ -292,16 +310,20 @@ TEST(Strangers, SilentOnesAreLimitedInNumber) {
     }
     return dropped >= 1000 - 256;
   }));
-  for (const Failure& f :
-       in_threads(2, [&](int r) { Bootstrap::connect(id, 2, r, Options::from_environment(), in_seconds(60))->close(); }))
+  for (const Failure& f : in_threads(2, [&](int r) {
+         Bootstrap::connect(id, 2, r, Options::from_environment(), in_seconds(60))->close();
+       }))
     EXPECT_EQ(f.text, "");
 }
 
 // A profiler's signals at every thread, the service's included.
 std::atomic<int> g_signals{0};
 TEST(Signals, ProfilerStorm) {
-  struct sigaction action {}, before {};
-  action.sa_handler = [](int) { g_signals.fetch_add(1, std::memory_order_relaxed); };  // no SA_RESTART: calls end with EINTR
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = [](int) {
+    g_signals.fetch_add(1, std::memory_order_relaxed);
+  };  // no SA_RESTART: calls end with EINTR
   sigaction(SIGPROF, &action, &before);
   std::atomic<bool> stop{false};
   std::thread storm([&] {
@@ -319,8 +341,10 @@ TEST(Signals, ProfilerStorm) {
   for (int round = 0; round < 5; ++round) {
     const Ranks ranks = connect_all(3);
     for (const Failure& f : in_threads(3, [&](int r) {
-           for (int i = 0; i < 20; ++i) ranks[static_cast<size_t>(r)]->all_gather(std::string(1000, 'x'), in_seconds(30));
-           ranks[static_cast<size_t>(r)]->exchange_fds({0, 1, 2}, {STDERR_FILENO}, [](int, std::vector<Fd>) {}, in_seconds(30));
+           for (int i = 0; i < 20; ++i)
+             ranks[static_cast<size_t>(r)]->all_gather(std::string(1000, 'x'), in_seconds(30));
+           ranks[static_cast<size_t>(r)]->exchange_fds(
+               {0, 1, 2}, {STDERR_FILENO}, [](int, std::vector<Fd>) {}, in_seconds(30));
          }))
       EXPECT_EQ(f.text, "");
     for (const auto& r : ranks) r->close();
@@ -352,7 +376,8 @@ TEST(Signals, OneServiceThreadThatBlocksThemAllAndSleeps) {
   const Ranks ranks = connect_all(2);
   EXPECT_THAT(service_status("SigBlk"), HasSubstr("ffff"));
   const auto switches = [] { return std::stol(service_status("voluntary_ctxt_switches")); };
-  ranks[0]->watch([](const Bootstrap::Trouble&) {});  // what is still under way from connecting comes before this
+  ranks[0]->watch(
+      [](const Bootstrap::Trouble&) {});  // what is still under way from connecting comes before this
   const long before = switches();
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   EXPECT_LE(switches() - before, 5);

@@ -1,4 +1,5 @@
-// What the bootstrap's tests share: ranks as threads, fresh processes, network namespaces, environment variables.
+// What the bootstrap's tests share: ranks as threads, fresh processes, network namespaces, environment
+// variables.
 #pragma once
 
 #include <dirent.h>
@@ -22,7 +23,8 @@
 namespace muster::test {
 
 inline Deadline in_seconds(double s) {
-  return Deadline::after(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(s)));
+  return Deadline::after(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(s)));
 }
 
 struct Failure {
@@ -61,8 +63,9 @@ inline Ranks connect_all(int n, double seconds = 60) {
   const UniqueId id = make_unique_id();
   const Options options = Options::from_environment();
   Ranks ranks(static_cast<size_t>(n));
-  for (const Failure& f :
-       in_threads(n, [&](int r) { ranks[static_cast<size_t>(r)] = Bootstrap::connect(id, n, r, options, in_seconds(seconds)); }))
+  for (const Failure& f : in_threads(n, [&](int r) {
+         ranks[static_cast<size_t>(r)] = Bootstrap::connect(id, n, r, options, in_seconds(seconds));
+       }))
     EXPECT_EQ(f.text, "");
   return ranks;
 }
@@ -97,12 +100,14 @@ class ScopedEnv {
   std::optional<std::string> before_;
 };
 
-// Runs the current test alone in a new process of this executable, under `prefix` (the beginning of a shell command).
+// Runs the current test alone in a new process of this executable, under `prefix` (the beginning of a shell
+// command).
 inline void rerun_in_new_process(const std::string& prefix) {
   std::array<char, 4096> self{};
   ASSERT_GT(readlink("/proc/self/exe", self.data(), self.size() - 1), 0);
   const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-  const std::string command = fmt::format("MUSTER_TEST_INNER=1 {} '{}' --gtest_filter='{}.{}' 2>&1", prefix, self.data(), test->test_suite_name(), test->name());
+  const std::string command = fmt::format("MUSTER_TEST_INNER=1 {} '{}' --gtest_filter='{}.{}' 2>&1", prefix,
+                                          self.data(), test->test_suite_name(), test->name());
   FILE* p = popen(command.c_str(), "r");
   ASSERT_TRUE(p);
   std::string output;
@@ -111,15 +116,16 @@ inline void rerun_in_new_process(const std::string& prefix) {
   EXPECT_EQ(pclose(p), 0) << command << "\n" << output;
 }
 // First in a test: what follows happens in a new process only.
-#define IN_NEW_PROCESS(prefix)                                                      \
+#define IN_NEW_PROCESS(prefix)                                                         \
   if (!getenv("MUSTER_TEST_INNER")) return muster::test::rerun_in_new_process(prefix); \
   static_assert(true)
 
 inline bool shell(const std::string& command) { return system(command.c_str()) == 0; }
 
 // First in a test: what follows happens in a new process in a network namespace of its own.
-#define IN_NEW_NETWORK()                                                                                  \
-  if (!muster::test::shell("unshare -rn true 2>/dev/null")) GTEST_SKIP() << "unshare -rn is not permitted here"; \
+#define IN_NEW_NETWORK()                                    \
+  if (!muster::test::shell("unshare -rn true 2>/dev/null")) \
+    GTEST_SKIP() << "unshare -rn is not permitted here";    \
   IN_NEW_PROCESS("unshare -rn")
 
 }  // namespace muster::test

@@ -25,7 +25,9 @@ Options options() { return Options::from_environment(); }
 TEST(Bootstrap, RanksMeetAndExchangeTextsOfAnyLength) {
   for (const int n : {2, 3, 4, 7}) {
     const Ranks ranks = connect_all(n);
-    const auto text = [](int r, int round) { return std::string(static_cast<size_t>(r * r * 7001 * round), static_cast<char>('a' + r)); };
+    const auto text = [](int r, int round) {
+      return std::string(static_cast<size_t>(r * r * 7001 * round), static_cast<char>('a' + r));
+    };
     for (const Failure& f : in_threads(n, [&](int r) {
            Bootstrap& b = *ranks[static_cast<size_t>(r)];
            EXPECT_EQ(b.rank(), r);
@@ -117,7 +119,8 @@ TEST(UniqueIds, GarbageIsRecognisedAtOnce) {
   flipped.internal[100] ^= 1;
   for (size_t i = 0; i < sizeof random.internal; ++i) random.internal[i] = static_cast<char>(i * 37 + 11);
   const auto text = [](const UniqueId& id) {
-    const auto f = failure_of([&] { Bootstrap::connect(id, 2, 0, Options::from_environment(), in_seconds(60)); });
+    const auto f =
+        failure_of([&] { Bootstrap::connect(id, 2, 0, Options::from_environment(), in_seconds(60)); });
     EXPECT_EQ(f.code, Result::invalid_argument);
     return f.text;
   };
@@ -130,14 +133,16 @@ TEST(UniqueIds, GarbageIsRecognisedAtOnce) {
 TEST(UniqueIds, BadRanksAreRefused) {
   const UniqueId id = make_unique_id();
   for (const auto& [n, r] : {std::pair{0, 0}, {-1, 0}, {2, 2}, {2, -1}}) {
-    const auto f = failure_of([&, n = n, r = r] { Bootstrap::connect(id, n, r, Options::from_environment(), in_seconds(5)); });
+    const auto f = failure_of(
+        [&, n = n, r = r] { Bootstrap::connect(id, n, r, Options::from_environment(), in_seconds(5)); });
     EXPECT_EQ(f.code, Result::invalid_argument);
   }
 }
 
 TEST(UniqueIds, SecondUseIsAnsweredAtOnce) {
   const UniqueId id = make_unique_id();
-  for (const Failure& f : in_threads(2, [&](int r) { Bootstrap::connect(id, 2, r, options(), in_seconds(30))->close(); }))
+  for (const Failure& f :
+       in_threads(2, [&](int r) { Bootstrap::connect(id, 2, r, options(), in_seconds(30))->close(); }))
     EXPECT_EQ(f.text, "");
   const auto late = failure_of([&] { Bootstrap::connect(id, 2, 1, options(), in_seconds(600)); });
   EXPECT_EQ(late.code, Result::invalid_argument);
@@ -159,8 +164,18 @@ TEST(UniqueIds, ServerDropsAClientWithoutTheKey) {
   const ProcessFd fd = connect_to(c.root, {}, in_seconds(10), error);
   ASSERT_TRUE(fd);
   const std::string magic{"\x8dMusterH", 8};
-  const std::string hello = Writer().raw(magic).u32(kProtocolVersion).u32(1).raw(view(c.public_id)).u64(0).u32(0).u32(0).raw(std::string(32, 'n')).take();
-  ASSERT_EQ(send_all(fd.get(), hello + std::string(kProofBytes, 'p') + frame("believe me"), in_seconds(10)), IoStatus::done);
+  const std::string hello = Writer()
+                                .raw(magic)
+                                .u32(kProtocolVersion)
+                                .u32(1)
+                                .raw(view(c.public_id))
+                                .u64(0)
+                                .u32(0)
+                                .u32(0)
+                                .raw(std::string(32, 'n'))
+                                .take();
+  ASSERT_EQ(send_all(fd.get(), hello + std::string(kProofBytes, 'p') + frame("believe me"), in_seconds(10)),
+            IoStatus::done);
   std::string reply(kReplyBytes, 0);
   ASSERT_EQ(recv_all(fd.get(), reply.data(), reply.size(), in_seconds(10)), IoStatus::done);
   EXPECT_TRUE(begins_as_hello(reply));
@@ -173,7 +188,16 @@ TEST(UniqueIds, OtherProtocolVersionIsToldBothSides) {
   SocketError error;
   const ProcessFd fd = connect_to(c.root, {}, in_seconds(10), error);
   ASSERT_TRUE(fd);
-  const std::string hello = Writer().raw({"\x8dMusterH", 8}).u32(77).u32(1).raw(view(c.public_id)).u64(0).u32(0).u32(0).raw(std::string(32, 'n')).take();
+  const std::string hello = Writer()
+                                .raw({"\x8dMusterH", 8})
+                                .u32(77)
+                                .u32(1)
+                                .raw(view(c.public_id))
+                                .u64(0)
+                                .u32(0)
+                                .u32(0)
+                                .raw(std::string(32, 'n'))
+                                .take();
   ASSERT_EQ(send_all(fd.get(), hello, in_seconds(10)), IoStatus::done);
   std::string reply(kReplyBytes, 0);
   ASSERT_EQ(recv_all(fd.get(), reply.data(), reply.size(), in_seconds(10)), IoStatus::done);
@@ -219,9 +243,11 @@ TEST(UniqueIds, ContentSurvives) {
 TEST(Meeting, RanksThatNeverCameAreNamedToThoseThatDid) {
   const UniqueId id = make_unique_id();
   const int came[] = {0, 2, 3};
-  for (const Failure& f : in_threads(3, [&](int i) { Bootstrap::connect(id, 6, came[i], options(), in_seconds(2)); })) {
+  for (const Failure& f :
+       in_threads(3, [&](int i) { Bootstrap::connect(id, 6, came[i], options(), in_seconds(2)); })) {
     EXPECT_EQ(f.code, Result::timeout);
-    EXPECT_THAT(f.text, AllOf(HasSubstr("ranks 1, 4, 5 never came"), HasSubstr("3 of 6"), HasSubstr("MUSTER_INIT_TIMEOUT")));
+    EXPECT_THAT(f.text, AllOf(HasSubstr("ranks 1, 4, 5 never came"), HasSubstr("3 of 6"),
+                              HasSubstr("MUSTER_INIT_TIMEOUT")));
   }
   const auto late = failure_of([&] { Bootstrap::connect(id, 6, 1, options(), in_seconds(600)); });
   EXPECT_THAT(late.text, AllOf(HasSubstr("already used"), HasSubstr("never came")));
@@ -229,15 +255,18 @@ TEST(Meeting, RanksThatNeverCameAreNamedToThoseThatDid) {
 
 TEST(Meeting, RankGivenTwice) {
   const UniqueId id = make_unique_id();
-  for (const Failure& f : in_threads(2, [&](int) { Bootstrap::connect(id, 3, 1, options(), in_seconds(60)); })) {
+  for (const Failure& f :
+       in_threads(2, [&](int) { Bootstrap::connect(id, 3, 1, options(), in_seconds(60)); })) {
     EXPECT_EQ(f.code, Result::invalid_argument);
-    EXPECT_THAT(f.text, AllOf(HasSubstr("rank 1 was given twice"), HasSubstr("pid " + std::to_string(getpid()))));
+    EXPECT_THAT(f.text,
+                AllOf(HasSubstr("rank 1 was given twice"), HasSubstr("pid " + std::to_string(getpid()))));
   }
 }
 
 TEST(Meeting, DifferentNumberOfRanks) {
   const UniqueId id = make_unique_id();
-  for (const Failure& f : in_threads(2, [&](int r) { Bootstrap::connect(id, 3 + r, r, options(), in_seconds(60)); })) {
+  for (const Failure& f :
+       in_threads(2, [&](int r) { Bootstrap::connect(id, 3 + r, r, options(), in_seconds(60)); })) {
     EXPECT_EQ(f.code, Result::invalid_argument);
     EXPECT_THAT(f.text, AllOf(HasSubstr("disagree"), HasSubstr("says 3"), HasSubstr("says 4")));
   }
@@ -246,7 +275,8 @@ TEST(Meeting, DifferentNumberOfRanks) {
 TEST(Meeting, UnknownInterfaceIsNamed) {
   const UniqueId id = make_unique_id();
   const ScopedEnv env("NCCL_SOCKET_IFNAME", "nope0");
-  for (const Failure& f : {failure_of([] { make_unique_id(); }), failure_of([&] { Bootstrap::connect(id, 2, 0, options(), in_seconds(60)); })}) {
+  for (const Failure& f : {failure_of([] { make_unique_id(); }),
+                           failure_of([&] { Bootstrap::connect(id, 2, 0, options(), in_seconds(60)); })}) {
     EXPECT_EQ(f.code, Result::invalid_usage);
     EXPECT_THAT(f.text, HasSubstr("nope0"));
   }
@@ -353,7 +383,8 @@ TEST(Descriptors, GoToEveryMemberOfTheGroup) {
                [&](int rank, std::vector<Fd> fds) {
                  from.push_back(rank);
                  ASSERT_EQ(fds.size(), count);
-                 for (size_t k = 0; k < count; ++k) EXPECT_EQ(read_fd(fds[k].get()), std::to_string(rank) + "/" + std::to_string(k));
+                 for (size_t k = 0; k < count; ++k)
+                   EXPECT_EQ(read_fd(fds[k].get()), std::to_string(rank) + "/" + std::to_string(k));
                },
                in_seconds(60));
            std::vector<int> others = groups[static_cast<size_t>(r)];
@@ -361,7 +392,8 @@ TEST(Descriptors, GoToEveryMemberOfTheGroup) {
            EXPECT_EQ(from, others);
          }))
       EXPECT_EQ(f.text, "");
-    EXPECT_TRUE(eventually([&] { return open_fds() <= before + 1; })) << open_fds() << " " << before;  // + the UNIX listener
+    EXPECT_TRUE(eventually([&] { return open_fds() <= before + 1; }))
+        << open_fds() << " " << before;  // + the UNIX listener
   }
   for (const auto& r : ranks) r->close();
 }
@@ -371,7 +403,11 @@ TEST(Descriptors, AFailingMemberEndsItForAll) {
   const Fd mine = memory("x");
   const auto failures = in_threads(3, [&](int r) {
     ranks[static_cast<size_t>(r)]->exchange_fds(
-        {0, 1, 2}, {mine.get()}, [&](int, std::vector<Fd>) { if (r == 1) fail(Result::system_error, "no room"); }, in_seconds(60));
+        {0, 1, 2}, {mine.get()},
+        [&](int, std::vector<Fd>) {
+          if (r == 1) fail(Result::system_error, "no room");
+        },
+        in_seconds(60));
   });
   EXPECT_EQ(failures[1].text, "no room");
   EXPECT_THAT(failures[0].text, HasSubstr("rank 1"));
@@ -410,7 +446,8 @@ TEST(News, AnnouncementsReachAllOthersOnce) {
   for (const auto& r : ranks) r->close();
   for (int r = 0; r < n; ++r) {
     EXPECT_EQ(reports[static_cast<size_t>(r)].size(), r == 1 || r == 3 ? 1u : 2u);
-    for (const auto& t : reports[static_cast<size_t>(r)].all) EXPECT_EQ(t.message, t.rank == 1 ? "calls differ" : "aborted");
+    for (const auto& t : reports[static_cast<size_t>(r)].all)
+      EXPECT_EQ(t.message, t.rank == 1 ? "calls differ" : "aborted");
   }
 }
 
@@ -440,7 +477,8 @@ TEST(News, AnEndWithoutGoodbyeIsADeath) {
   for (const int r : {0, 1, 3}) {
     EXPECT_EQ(reports[static_cast<size_t>(r)].all.at(0).rank, 2);
     EXPECT_THAT(reports[static_cast<size_t>(r)].all.at(0).message,
-                AllOf(HasSubstr("rank 2 (host "), HasSubstr("pid " + std::to_string(getpid())), HasSubstr("ended without")));
+                AllOf(HasSubstr("rank 2 (host "), HasSubstr("pid " + std::to_string(getpid())),
+                      HasSubstr("ended without")));
     ranks[static_cast<size_t>(r)]->close();
     EXPECT_EQ(reports[static_cast<size_t>(r)].size(), 1u);
   }

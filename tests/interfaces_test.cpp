@@ -40,15 +40,20 @@ Interface unplugged(Interface i) {
   return i;
 }
 
-std::vector<std::string> names(const std::vector<Interface>& interfaces, std::string_view ifname, std::string_view family = "") {
+std::vector<std::string> names(const std::vector<Interface>& interfaces, std::string_view ifname,
+                               std::string_view family = "") {
   std::vector<std::string> r;
-  for (const Source& s : choose_sources(interfaces, ifname, family)) r.push_back(s.interface + " " + s.address.host_text());
+  for (const Source& s : choose_sources(interfaces, ifname, family))
+    r.push_back(s.interface + " " + s.address.host_text());
   return r;
 }
 
-const std::vector<Interface> kVeths = {lo(), up("v1", {"10.0.1.1"}), up("v10", {"10.0.10.1"}), up("eth0", {"10.1.0.1"})};
+const std::vector<Interface> kVeths = {lo(), up("v1", {"10.0.1.1"}), up("v10", {"10.0.10.1"}),
+                                       up("eth0", {"10.1.0.1"})};
 
-TEST(Interfaces, NamesArePrefixes) { EXPECT_THAT(names(kVeths, "v1"), ElementsAre("v1 10.0.1.1", "v10 10.0.10.1")); }
+TEST(Interfaces, NamesArePrefixes) {
+  EXPECT_THAT(names(kVeths, "v1"), ElementsAre("v1 10.0.1.1", "v10 10.0.10.1"));
+}
 TEST(Interfaces, EqualSignMeansExact) { EXPECT_THAT(names(kVeths, "=v1"), ElementsAre("v1 10.0.1.1")); }
 TEST(Interfaces, CaretExcludes) {
   EXPECT_THAT(names(kVeths, "^v1"), ElementsAre("eth0 10.1.0.1"));
@@ -92,14 +97,17 @@ TEST(Interfaces, LinkLocalOnlyWithoutBetter) {
 }
 
 TEST(Interfaces, Family) {
-  const std::vector<Interface> all = {lo(), up("e0", {"10.0.0.1", "fe80::1", "fd00::1"}), up("e1", {"10.0.1.1"})};
+  const std::vector<Interface> all = {lo(), up("e0", {"10.0.0.1", "fe80::1", "fd00::1"}),
+                                      up("e1", {"10.0.1.1"})};
   EXPECT_THAT(names(all, "", "AF_INET6"), ElementsAre("e0 fd00::1"));
   EXPECT_THAT(names(all, "", "AF_INET"), ElementsAre("e0 10.0.0.1", "e1 10.0.1.1"));
-  EXPECT_THAT(failure_of([&] { names(all, "e1", "AF_INET6"); }).text, AllOf(HasSubstr("IPv6"), HasSubstr("e1 (10.0.1.1)")));
+  EXPECT_THAT(failure_of([&] { names(all, "e1", "AF_INET6"); }).text,
+              AllOf(HasSubstr("IPv6"), HasSubstr("e1 (10.0.1.1)")));
   const auto wrong = failure_of([&] { names(all, "", "inet"); });
   EXPECT_EQ(wrong.code, Result::invalid_usage);
   EXPECT_THAT(wrong.text, AllOf(HasSubstr("NCCL_SOCKET_FAMILY='inet'"), HasSubstr("AF_INET6")));
-  EXPECT_THAT(failure_of([&] { names({up("e1", {"10.0.1.1"})}, "", "AF_INET6"); }).text, HasSubstr("NCCL_SOCKET_FAMILY=AF_INET6"));
+  EXPECT_THAT(failure_of([&] { names({up("e1", {"10.0.1.1"})}, "", "AF_INET6"); }).text,
+              HasSubstr("NCCL_SOCKET_FAMILY=AF_INET6"));
 }
 
 TEST(Interfaces, NothingUsableMeansAUnixSocket) {
@@ -111,18 +119,29 @@ TEST(Interfaces, NothingUsableMeansAUnixSocket) {
 }
 
 TEST(Interfaces, UnknownNameListsThoseThereAre) {
-  const auto f = failure_of([] { names({lo(), up("eth0", {"10.1.0.1", "fd00::1"}), down(up("ib0", {}))}, "nope0"); });
+  const auto f = failure_of([] {
+    names({lo(), up("eth0", {"10.1.0.1", "fd00::1"}), down(up("ib0", {}))}, "nope0");
+  });
   EXPECT_EQ(f.code, Result::invalid_usage);
-  EXPECT_THAT(f.text, AllOf(HasSubstr("nope0"), HasSubstr("lo (127.0.0.1 ::1)"), HasSubstr("eth0 (10.1.0.1 fd00::1)"), HasSubstr("ib0 (down)")));
-  EXPECT_THAT(failure_of([] { names({lo(), up("v10", {"10.0.0.1"})}, "=v1"); }).text, HasSubstr("is the name of no interface"));
-  EXPECT_THAT(failure_of([] { names({lo(), down(up("v1", {"10.0.0.1"}))}, "v1"); }).text, HasSubstr("v1 (down, 10.0.0.1)"));
+  EXPECT_THAT(f.text, AllOf(HasSubstr("nope0"), HasSubstr("lo (127.0.0.1 ::1)"),
+                            HasSubstr("eth0 (10.1.0.1 fd00::1)"), HasSubstr("ib0 (down)")));
+  EXPECT_THAT(failure_of([] {
+                names({lo(), up("v10", {"10.0.0.1"})}, "=v1");
+              }).text,
+              HasSubstr("is the name of no interface"));
+  EXPECT_THAT(failure_of([] {
+                names({lo(), down(up("v1", {"10.0.0.1"}))}, "v1");
+              }).text,
+              HasSubstr("v1 (down, 10.0.0.1)"));
 }
 
 TEST(Interfaces, AddressInsteadOfNameIsExplained) {
   for (const char* text : {"127.0.0.1", "10.0.0.0/8", "fd00::1", "^127.0.0.1", "eth0,10.1.0.1"}) {
     const auto f = failure_of([&] { names(kVeths, text); });
     EXPECT_EQ(f.code, Result::invalid_usage) << text;
-    EXPECT_THAT(f.text, AllOf(HasSubstr("looks like an address"), HasSubstr("names of interfaces"), HasSubstr("eth0"))) << text;
+    EXPECT_THAT(f.text, AllOf(HasSubstr("looks like an address"), HasSubstr("names of interfaces"),
+                              HasSubstr("eth0")))
+        << text;
   }
 }
 

@@ -32,10 +32,23 @@ Env without(Env env, const std::string& name) {
   return env;
 }
 
-const Env kTorchrun = {{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}};
-const Env kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"PMIX_NAMESPACE", "77"}};
+const Env kTorchrun = {{"RANK", "3"},
+                       {"WORLD_SIZE", "4"},
+                       {"LOCAL_RANK", "1"},
+                       {"LOCAL_WORLD_SIZE", "2"},
+                       {"MASTER_ADDR", "10.0.0.1"},
+                       {"MASTER_PORT", "29500"}};
+const Env kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "1"},
+                      {"OMPI_COMM_WORLD_SIZE", "2"},
+                      {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                      {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                      {"PMIX_NAMESPACE", "77"}};
 const Env kMpich = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
-const Env kSlurm = {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "1"}, {"SLURM_JOB_ID", "9"}, {"SLURM_STEP_ID", "0"}};
+const Env kSlurm = {{"SLURM_PROCID", "1"},
+                    {"SLURM_NTASKS", "2"},
+                    {"SLURM_LOCALID", "1"},
+                    {"SLURM_JOB_ID", "9"},
+                    {"SLURM_STEP_ID", "0"}};
 
 TEST(Launchers, AreRecognised) {
   const Launch t = launch_of(kTorchrun);
@@ -71,15 +84,18 @@ TEST(Launchers, JobsAreToldApart) {
 }
 
 TEST(Launchers, SeveralHostsNeedAMeetingPoint) {
-  for (const Env& env : {with(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "1"), with(kMpich, "MPI_LOCALNRANKS", "1"), with(kSlurm, "SLURM_NNODES", "2")}) {
+  for (const Env& env : {with(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
+                         with(kMpich, "MPI_LOCALNRANKS", "1"), with(kSlurm, "SLURM_NNODES", "2")}) {
     Env local = env;
     for (const char* r : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"}) local.erase(r);
     const auto f = failure_of([&] { launch_of(local); });
     EXPECT_EQ(f.code, Result::invalid_usage);
-    EXPECT_THAT(f.text, AllOf(HasSubstr("several hosts"), HasSubstr("MASTER_ADDR"), HasSubstr("MASTER_PORT")));
+    EXPECT_THAT(f.text,
+                AllOf(HasSubstr("several hosts"), HasSubstr("MASTER_ADDR"), HasSubstr("MASTER_PORT")));
     EXPECT_EQ(launch_of(with(with(local, "MASTER_ADDR", "h"), "MASTER_PORT", "5")).meeting.host, "h");
   }
-  const Launch slurm = launch_of(with(with(kSlurm, "SLURM_NNODES", "2"), "SLURM_LAUNCH_NODE_IPADDR", "10.0.0.9"));
+  const Launch slurm =
+      launch_of(with(with(kSlurm, "SLURM_NNODES", "2"), "SLURM_LAUNCH_NODE_IPADDR", "10.0.0.9"));
   EXPECT_EQ(slurm.meeting.host, "10.0.0.9");
   EXPECT_GE(slurm.meeting.port, 1024);
 }
@@ -96,13 +112,15 @@ TEST(Launchers, WrongVariablesAreNamedWithTheirValues) {
   EXPECT_THAT(text(with(kTorchrun, "WORLD_SIZE", "0")), HasSubstr("WORLD_SIZE='0'"));
   EXPECT_THAT(text(with(kTorchrun, "WORLD_SIZE", "4 ")), HasSubstr("WORLD_SIZE='4 '"));
   EXPECT_THAT(text(with(kTorchrun, "WORLD_SIZE", "99999999999999999999")), HasSubstr("WORLD_SIZE="));
-  EXPECT_THAT(text(with(kTorchrun, "LOCAL_RANK", "2")), HasSubstr("LOCAL_RANK=2 does not fit LOCAL_WORLD_SIZE=2"));
+  EXPECT_THAT(text(with(kTorchrun, "LOCAL_RANK", "2")),
+              HasSubstr("LOCAL_RANK=2 does not fit LOCAL_WORLD_SIZE=2"));
   EXPECT_THAT(text(with(kTorchrun, "MASTER_PORT", "70000")), HasSubstr("MASTER_PORT='70000'"));
   EXPECT_THAT(text(without(kTorchrun, "MASTER_PORT")), HasSubstr("MASTER_PORT is not set"));
   EXPECT_THAT(text(without(without(kTorchrun, "MASTER_PORT"), "MASTER_ADDR")), HasSubstr("MASTER_ADDR"));
   EXPECT_THAT(text(without(kTorchrun, "WORLD_SIZE")), HasSubstr("RANK=3 is set, but not WORLD_SIZE"));
   EXPECT_THAT(text(without(kOpenMpi, "OMPI_COMM_WORLD_RANK")), HasSubstr("not OMPI_COMM_WORLD_RANK"));
-  EXPECT_THAT(text({}), AllOf(HasSubstr("RANK"), HasSubstr("OMPI_COMM_WORLD_RANK"), HasSubstr("PMI_RANK"), HasSubstr("SLURM_PROCID")));
+  EXPECT_THAT(text({}), AllOf(HasSubstr("RANK"), HasSubstr("OMPI_COMM_WORLD_RANK"), HasSubstr("PMI_RANK"),
+                              HasSubstr("SLURM_PROCID")));
 }
 
 TEST(HostPorts, AreReadAsPeopleWriteThem) {
@@ -113,14 +131,16 @@ TEST(HostPorts, AreReadAsPeopleWriteThem) {
 }
 
 // Ranks as threads; each with what its launcher would tell it.
-std::vector<Failure> meet(int n, uint32_t generation, const std::function<Launch(int)>& launch, double seconds = 60, std::vector<UniqueId>* ids = nullptr) {
+std::vector<Failure> meet(int n, uint32_t generation, const std::function<Launch(int)>& launch,
+                          double seconds = 60, std::vector<UniqueId>* ids = nullptr) {
   const Options options = Options::from_environment();
   return in_threads(n, [&](int r) {
     const Deadline deadline = in_seconds(seconds);
     const UniqueId id = meet_at_launchers_point(launch(r), generation, options, deadline);
     if (ids) (*ids)[static_cast<size_t>(r)] = id;
     const auto b = Bootstrap::connect(id, n, r, options, deadline);
-    EXPECT_EQ(b->all_gather(std::to_string(r), deadline).at(static_cast<size_t>(n - 1)), std::to_string(n - 1));
+    EXPECT_EQ(b->all_gather(std::to_string(r), deadline).at(static_cast<size_t>(n - 1)),
+              std::to_string(n - 1));
     b->close();
   });
 }
@@ -133,23 +153,33 @@ uint16_t free_port() {
   return local_address(listen_at(any, error).get()).port;
 }
 Launch tcp(int rank, int size, uint16_t port, const std::string& host = "127.0.0.1") {
-  return launch_of({{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(size)}, {"LOCAL_RANK", std::to_string(rank)}, {"MASTER_ADDR", host}, {"MASTER_PORT", std::to_string(port)}});
+  return launch_of({{"RANK", std::to_string(rank)},
+                    {"WORLD_SIZE", std::to_string(size)},
+                    {"LOCAL_RANK", std::to_string(rank)},
+                    {"MASTER_ADDR", host},
+                    {"MASTER_PORT", std::to_string(port)}});
 }
 Launch local(int rank, int size, const std::string& job) {
-  return launch_of({{"OMPI_COMM_WORLD_RANK", std::to_string(rank)}, {"OMPI_COMM_WORLD_SIZE", std::to_string(size)}, {"PMIX_NAMESPACE", job}});
+  return launch_of({{"OMPI_COMM_WORLD_RANK", std::to_string(rank)},
+                    {"OMPI_COMM_WORLD_SIZE", std::to_string(size)},
+                    {"PMIX_NAMESPACE", job}});
 }
 
 TEST(Rendezvous, OverTcpSeveralTimesInSequence) {
   const uint16_t port = free_port();
   for (uint32_t g = 1; g <= 3; ++g)
-    for (const Failure& f : meet(4, g, [&](int r) { return tcp(r, 4, port, g == 3 ? "localhost" : "127.0.0.1"); })) EXPECT_EQ(f.text, "");
+    for (const Failure& f :
+         meet(4, g, [&](int r) { return tcp(r, 4, port, g == 3 ? "localhost" : "127.0.0.1"); }))
+      EXPECT_EQ(f.text, "");
 }
 
 TEST(Rendezvous, GenerationsDontMix) {
   const uint16_t port = free_port();
   std::vector<UniqueId> ids[2] = {std::vector<UniqueId>(2), std::vector<UniqueId>(2)};
   for (const Failure& f : in_threads(2, [&](int g) {
-         for (const Failure& inner : meet(2, static_cast<uint32_t>(g), [&](int r) { return tcp(r, 2, port); }, 60, &ids[g])) EXPECT_EQ(inner.text, "");
+         for (const Failure& inner : meet(
+                  2, static_cast<uint32_t>(g), [&](int r) { return tcp(r, 2, port); }, 60, &ids[g]))
+           EXPECT_EQ(inner.text, "");
        }))
     EXPECT_EQ(f.text, "");
   for (auto& pair : ids) EXPECT_EQ(decode(pair[0]).public_id, decode(pair[1]).public_id);
@@ -183,7 +213,8 @@ TEST(Rendezvous, KeyOfTheJob) {
     return Options::from_environment();
   };
   const Options mine = options_with("secret"), theirs = options_with("guess");
-  const auto f = in_threads(2, [&](int r) { meet_at_launchers_point(tcp(r, 2, port), 2, r == 0 ? mine : theirs, in_seconds(60)); });
+  const auto f = in_threads(
+      2, [&](int r) { meet_at_launchers_point(tcp(r, 2, port), 2, r == 0 ? mine : theirs, in_seconds(60)); });
   EXPECT_EQ(f[0].text, "");
   EXPECT_EQ(f[1].code, Result::invalid_usage);
   EXPECT_THAT(f[1].text, HasSubstr("MUSTER_JOB_KEY"));
@@ -191,11 +222,16 @@ TEST(Rendezvous, KeyOfTheJob) {
 
 TEST(Rendezvous, AbsentRankZeroIsATimeoutWithTheMeetingPoint) {
   const auto options = Options::from_environment();
-  const auto f = failure_of([&] { meet_at_launchers_point(tcp(1, 2, free_port()), 1, options, in_seconds(0.5)); });
+  const auto f =
+      failure_of([&] { meet_at_launchers_point(tcp(1, 2, free_port()), 1, options, in_seconds(0.5)); });
   EXPECT_EQ(f.code, Result::timeout);
-  EXPECT_THAT(f.text, AllOf(HasSubstr("MASTER_ADDR=127.0.0.1"), HasSubstr("ECONNREFUSED"), HasSubstr("rank 0")));
-  EXPECT_THAT(failure_of([&] { meet_at_launchers_point(local(1, 2, "nobody"), 1, options, in_seconds(0.5)); }).text, HasSubstr("UNIX socket"));
-  const auto dns = failure_of([&] { meet_at_launchers_point(tcp(1, 2, 1, "no.such.host.invalid"), 1, options, in_seconds(2)); });
+  EXPECT_THAT(f.text,
+              AllOf(HasSubstr("MASTER_ADDR=127.0.0.1"), HasSubstr("ECONNREFUSED"), HasSubstr("rank 0")));
+  EXPECT_THAT(
+      failure_of([&] { meet_at_launchers_point(local(1, 2, "nobody"), 1, options, in_seconds(0.5)); }).text,
+      HasSubstr("UNIX socket"));
+  const auto dns = failure_of(
+      [&] { meet_at_launchers_point(tcp(1, 2, 1, "no.such.host.invalid"), 1, options, in_seconds(2)); });
   EXPECT_EQ(dns.code, Result::invalid_usage);
   EXPECT_THAT(dns.text, HasSubstr("no.such.host.invalid"));
 }
@@ -208,16 +244,21 @@ TEST(Rendezvous, NcclCommIdIsTheRoot) {
 
 TEST(Rendezvous, OneRankMeetsNobody) {
   const Options options = Options::from_environment();
-  const UniqueId id = meet_at_launchers_point(launch_of({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), 1, options, in_seconds(1));
+  const UniqueId id =
+      meet_at_launchers_point(launch_of({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), 1, options, in_seconds(1));
   EXPECT_EQ(Bootstrap::connect(id, 1, 0, options, in_seconds(1))->size(), 1);
-  EXPECT_EQ(failure_of([&] { Bootstrap::connect(id, 2, 0, options, in_seconds(1)); }).code, Result::invalid_argument);
+  EXPECT_EQ(failure_of([&] { Bootstrap::connect(id, 2, 0, options, in_seconds(1)); }).code,
+            Result::invalid_argument);
 }
 
 // The real thing, started by real launchers where there are any.
 TEST(Rendezvous, FromTheEnvironment) {
   if (!getenv("MUSTER_TEST_INNER")) {
-    rerun_in_new_process("bash -c 'p=$0; for r in 0 1 2; do RANK=$r WORLD_SIZE=3 LOCAL_RANK=$r MASTER_ADDR=127.0.0.1 MASTER_PORT=" +
-                         std::to_string(free_port()) + " \"$p\" \"$@\" & done; s=0; for i in 1 2 3; do wait -n || s=1; done; exit $s'");
+    rerun_in_new_process(
+        "bash -c 'p=$0; pids=; for r in 0 1 2; do RANK=$r WORLD_SIZE=3 LOCAL_RANK=$r MASTER_ADDR=127.0.0.1 "
+        "MASTER_PORT=" +
+        std::to_string(free_port()) +
+        " \"$p\" \"$@\" & pids=\"$pids $!\"; done; s=0; for i in $pids; do wait $i || s=1; done; exit $s'");
     return;
   }
   for (int round = 0; round < 2; ++round) {

@@ -41,10 +41,14 @@ Address Address::from_sockaddr(const sockaddr* address) {
 
 int Address::family() const {
   switch (kind) {
-    case Kind::ipv4: return AF_INET;
-    case Kind::ipv6: return AF_INET6;
-    case Kind::local: return AF_UNIX;
-    case Kind::none: break;
+    case Kind::ipv4:
+      return AF_INET;
+    case Kind::ipv6:
+      return AF_INET6;
+    case Kind::local:
+      return AF_UNIX;
+    case Kind::none:
+      break;
   }
   return AF_UNSPEC;
 }
@@ -68,7 +72,8 @@ sockaddr_storage Address::to_sockaddr(socklen_t* length) const {
   } else if (kind == Kind::local) {
     sockaddr_un un{};
     un.sun_family = AF_UNIX;
-    const std::string name = local_name(*this);  // a leading zero byte makes the name abstract: no file is left behind
+    const std::string name =
+        local_name(*this);  // a leading zero byte makes the name abstract: no file is left behind
     std::memcpy(un.sun_path + 1, name.data(), name.size());
     *length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
     std::memcpy(&r, &un, *length);
@@ -84,7 +89,9 @@ bool Address::is_loopback() const {
   return IN6_IS_ADDR_LOOPBACK(&a);
 }
 
-bool Address::is_link_local() const { return kind == Kind::ipv6 && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80; }
+bool Address::is_link_local() const {
+  return kind == Kind::ipv6 && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
+}
 
 std::string Address::host_text() const {
   if (kind == Kind::none) return "nowhere";
@@ -101,7 +108,10 @@ std::string Address::text() const {
 }
 
 void Address::write(Writer& w) const {
-  w.u8(static_cast<uint8_t>(kind)).raw({reinterpret_cast<const char*>(bytes.data()), bytes.size()}).u16(port).u32(scope);
+  w.u8(static_cast<uint8_t>(kind))
+      .raw({reinterpret_cast<const char*>(bytes.data()), bytes.size()})
+      .u16(port)
+      .u32(scope);
 }
 
 Address Address::read(Reader& r) {

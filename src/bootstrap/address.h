@@ -14,9 +14,10 @@ namespace muster {
 struct Address {
   enum class Kind : uint8_t { none = 0, ipv4 = 4, ipv6 = 6, local = 1 };
   Kind kind = Kind::none;
-  std::array<uint8_t, 16> bytes{};  // network order; IPv4 in the first four; local: what the socket's name is made of
-  uint16_t port = 0;                // host order
-  uint32_t scope = 0;               // IPv6 link-local: the interface's index on the host that has the address
+  std::array<uint8_t, 16>
+      bytes{};         // network order; IPv4 in the first four; local: what the socket's name is made of
+  uint16_t port = 0;   // host order
+  uint32_t scope = 0;  // IPv6 link-local: the interface's index on the host that has the address
 
   static Address from_sockaddr(const sockaddr* address);  // kind none for families other than IPv4, IPv6
   static Address local(const std::array<uint8_t, 16>& name) { return {Kind::local, name}; }

@@ -4,7 +4,8 @@
 
 namespace muster {
 
-Arrivals::Arrivals(Service& service, const EndpointName& name, const Key& key) : service_(service), name_(name) {
+Arrivals::Arrivals(Service& service, const EndpointName& name, const Key& key)
+    : service_(service), name_(name) {
   service_.loop().call([&] {
     service_.open(name_, key, [this](Arrival a) {
       const std::lock_guard lock(mutex_);

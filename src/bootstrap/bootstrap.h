@@ -1,12 +1,13 @@
 // How the ranks of a communicator find each other, exchange what must be agreed on, and notice a death.
 //
-// A UniqueId holds the root's address and a random 256-bit key. Every rank connects to the root, both prove that they
-// know the key (HMAC-SHA256 challenge-response), and the root hands each rank its ring neighbour's address. From then on
-// exchanges travel round the ring; its connections stay open and tell when a process ends.
+// A UniqueId holds the root's address and a random 256-bit key. Every rank connects to the root, both prove
+// that they know the key (HMAC-SHA256 challenge-response), and the root hands each rank its ring neighbour's
+// address. From then on exchanges travel round the ring; its connections stay open and tell when a process
+// ends.
 //
-// One thread of the process, "muster-svc", serves all of it: it listens at one port, greets who connects, does the root's
-// work, and watches the rings. A child forked from a process that used this can't use it (invalid_usage) and doesn't
-// disturb the parent.
+// One thread of the process, "muster-svc", serves all of it: it listens at one port, greets who connects,
+// does the root's work, and watches the rings. A child forked from a process that used this can't use it
+// (invalid_usage) and doesn't disturb the parent.
 #pragma once
 
 #include <chrono>
@@ -26,18 +27,19 @@ namespace muster {
 class Bootstrap {
  public:
   struct Peer {
-    std::string host;   // for messages
-    int pid = 0;        // for messages
+    std::string host;  // for messages
+    int pid = 0;       // for messages
   };
   struct Trouble {
-    int rank = -1;      // whose; -1 unknown
+    int rank = -1;  // whose; -1 unknown
     Result code = Result::remote_error;
     std::string message;
   };
 
-  // Blocks until all ranks have met. Errors: garbage or used id, duplicate rank, ranks that never came (named), different
-  // nranks, unusable interface.
-  static std::unique_ptr<Bootstrap> connect(const UniqueId& id, int nranks, int rank, const Options& options, Deadline deadline);
+  // Blocks until all ranks have met. Errors: garbage or used id, duplicate rank, ranks that never came
+  // (named), different nranks, unusable interface.
+  static std::unique_ptr<Bootstrap> connect(const UniqueId& id, int nranks, int rank, const Options& options,
+                                            Deadline deadline);
   virtual ~Bootstrap() = default;
 
   virtual int rank() const = 0;
@@ -46,28 +48,31 @@ class Bootstrap {
   // A random number, equal on all ranks, that names this communicator.
   virtual uint64_t communicator_id() const = 0;
 
-  // Every rank's text, by rank. Collective: all ranks, in the same order as other exchanges. One thread at a time; the
-  // other members but close and announce as well. Throws, soon and on all ranks that wait, when a rank dies, announces
-  // trouble, or has left; timeout names the ranks that didn't take part.
+  // Every rank's text, by rank. Collective: all ranks, in the same order as other exchanges. One thread at a
+  // time; the other members but close and announce as well. Throws, soon and on all ranks that wait, when a
+  // rank dies, announces trouble, or has left; timeout names the ranks that didn't take part.
   virtual std::vector<std::string> all_gather(std::string_view mine, Deadline deadline) = 0;
   void barrier(Deadline deadline) { all_gather({}, deadline); }
 
-  // Collective over ALL ranks of the communicator, each with the group it belongs to (its own rank alone at least).
-  // Passes descriptors between the ranks of `group` (ascending, same on each of them, includes this rank) over a UNIX
-  // socket with an abstract name, authenticated like everything else. Each member gives `mine` (same number of each);
-  // `receive` is called for each other member's descriptors, one member at a time, so that few are open at once.
-  // Throws system_error naming the reason if the members can't reach each other by UNIX sockets.
+  // Collective over ALL ranks of the communicator, each with the group it belongs to (its own rank alone at
+  // least). Passes descriptors between the ranks of `group` (ascending, same on each of them, includes this
+  // rank) over a UNIX socket with an abstract name, authenticated like everything else. Each member gives
+  // `mine` (same number of each); `receive` is called for each other member's descriptors, one member at a
+  // time, so that few are open at once. Throws system_error naming the reason if the members can't reach each
+  // other by UNIX sockets.
   virtual void exchange_fds(const std::vector<int>& group, const std::vector<int>& mine,
-                            const std::function<void(int rank, std::vector<Fd> fds)>& receive, Deadline deadline) = 0;
+                            const std::function<void(int rank, std::vector<Fd> fds)>& receive,
+                            Deadline deadline) = 0;
 
-  // Deaths and errors of other ranks are reported, once each, from a helper thread that sleeps when idle; those from before
-  // this call at once. The thread serves all communicators: `report` must not block, nor wait for what calls close() (which
-  // waits for a running report). After close() there are no reports.
+  // Deaths and errors of other ranks are reported, once each, from a helper thread that sleeps when idle;
+  // those from before this call at once. The thread serves all communicators: `report` must not block, nor
+  // wait for what calls close() (which waits for a running report). After close() there are no reports.
   virtual void watch(std::function<void(const Trouble&)> report) = 0;
   // Tells all other ranks (best effort, never blocks): their report is called with this.
   virtual void announce(const Trouble& trouble) = 0;
-  // A clean goodbye: peers that see this connection end later don't take it for a death. Never blocks on peers. Any thread:
-  // exchanges in progress on this rank end with an error. Without it, destruction looks to the others like a death.
+  // A clean goodbye: peers that see this connection end later don't take it for a death. Never blocks on
+  // peers. Any thread: exchanges in progress on this rank end with an error. Without it, destruction looks to
+  // the others like a death.
   virtual void close() = 0;
 };
 
@@ -79,9 +84,9 @@ struct Rendezvous {
   std::string launcher;  // "muster run", "torchrun", "Open MPI", "MPICH", "Slurm", for messages
   UniqueId id;           // ready on every rank
 };
-// All ranks call it equally often, in the same order: each call meets for one communicator. Throws invalid_usage naming the
-// variables looked for when there is no launcher's environment. Unless MUSTER_JOB_KEY holds a secret, anyone on the network
-// who knows the meeting point can come in.
+// All ranks call it equally often, in the same order: each call meets for one communicator. Throws
+// invalid_usage naming the variables looked for when there is no launcher's environment. Unless
+// MUSTER_JOB_KEY holds a secret, anyone on the network who knows the meeting point can come in.
 Rendezvous rendezvous_from_environment(const Options& options, Deadline deadline);
 
 }  // namespace muster

@@ -9,10 +9,12 @@
 
 namespace muster {
 namespace {
-constexpr std::chrono::seconds kFarewell{5};  // what a stopped peer may delay the closing of a finished channel
+constexpr std::chrono::seconds kFarewell{
+    5};  // what a stopped peer may delay the closing of a finished channel
 }
 
-Channel::Channel(Loop& loop, ProcessFd fd, Events events) : loop_(loop), fd_(std::move(fd)), events_(std::move(events)) {
+Channel::Channel(Loop& loop, ProcessFd fd, Events events)
+    : loop_(loop), fd_(std::move(fd)), events_(std::move(events)) {
   watch_ = loop_.watch(fd_.get(), EPOLLIN, [this] { on_ready(); });
 }
 
@@ -102,7 +104,8 @@ void Channel::finish(std::unique_ptr<Channel> channel) {
   if (channel->ended_) return retire(std::move(channel));
   Channel* c = channel.get();
   Loop& loop = c->loop_;
-  // Kept until the peer has closed its end too: closing first, with bytes of the peer unread, would discard ours.
+  // Kept until the peer has closed its end too: closing first, with bytes of the peer unread, would discard
+  // ours.
   auto owner = std::make_shared<std::unique_ptr<Channel>>(std::move(channel));
   const Loop::Handle timer = loop.at(Loop::Clock::now() + kFarewell, [owner] { retire(std::move(*owner)); });
   c->events_.end = [owner, timer, &loop](int) {

@@ -1,4 +1,5 @@
-// A connection that carries messages, served by the loop: both ends have proved who they are. Loop thread only.
+// A connection that carries messages, served by the loop: both ends have proved who they are. Loop thread
+// only.
 #pragma once
 
 #include <functional>
@@ -15,7 +16,8 @@ class Channel {
  public:
   struct Events {
     std::function<void(std::string_view message)> message;
-    // The peer's end or host is gone, or it sent nonsense; error 0: an orderly end of the stream. The last event.
+    // The peer's end or host is gone, or it sent nonsense; error 0: an orderly end of the stream. The last
+    // event.
     std::function<void(int error)> end;
   };
   static constexpr size_t kMaxMessage = 64 << 20;
@@ -45,8 +47,8 @@ class Channel {
   Events events_;
   Loop::Handle watch_ = 0;
   std::string in_, out_;
-  size_t sent_ = 0;        // of out_
-  bool writable_ = true;   // false after a failed write: what is left to read still counts
+  size_t sent_ = 0;       // of out_
+  bool writable_ = true;  // false after a failed write: what is left to read still counts
   bool finishing_ = false;
   bool ended_ = false;
 };

@@ -23,10 +23,11 @@ void random_bytes(void* out, size_t bytes) {
 Digest hmac_sha256(std::string_view key, std::string_view message) {
   Digest r;
   unsigned length = 0;
-  if (!HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(message.data()),
-            message.size(), r.data(), &length) ||
+  if (!HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+            reinterpret_cast<const unsigned char*>(message.data()), message.size(), r.data(), &length) ||
       length != r.size())
-    fail(Result::internal_error, "OpenSSL can't compute HMAC-SHA256; is SHA-256 disabled in its configuration?");
+    fail(Result::internal_error,
+         "OpenSSL can't compute HMAC-SHA256; is SHA-256 disabled in its configuration?");
   return r;
 }
 

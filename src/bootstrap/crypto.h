@@ -35,6 +35,8 @@ std::array<uint8_t, N> to_array(std::string_view bytes) {  // missing bytes are 
 }
 
 // A name of 16 bytes made of a text: the same text gives the same name everywhere.
-inline PublicId name_of_text(std::string_view text) { return to_array<16>(view(hmac_sha256("muster name", text))); }
+inline PublicId name_of_text(std::string_view text) {
+  return to_array<16>(view(hmac_sha256("muster name", text)));
+}
 
 }  // namespace muster

@@ -31,9 +31,11 @@ struct Member {
     if (status == IoStatus::expired)
       fail(Result::timeout, "{} did not answer in time while descriptors were passed ({})", who, doing);
     if (status == IoStatus::closed)
-      fail(Result::remote_error, "{} closed its connection while descriptors were passed ({}). Look for its own error", who, doing);
-    fail(Result::system_error, "descriptors can't be passed {} {}: {}. Raise the limit of open files (ulimit -n) if it is too low", doing,
-         who, describe_errno(error));
+      fail(Result::remote_error,
+           "{} closed its connection while descriptors were passed ({}). Look for its own error", who, doing);
+    fail(Result::system_error,
+         "descriptors can't be passed {} {}: {}. Raise the limit of open files (ulimit -n) if it is too low",
+         doing, who, describe_errno(error));
   }
   void say(char what) const {
     if (const IoStatus s = send_all(fd, {&what, 1}, deadline); s != IoStatus::done) lost(s, "to");
@@ -125,9 +127,12 @@ void run_hub(const DescriptorExchange& x, int me, Arrivals& arrivals) {
   std::map<int, ProcessFd> connections;
   while (connections.size() + 1 < x.group.size()) {
     std::optional<Arrival> a = arrivals.wait(x.deadline);
-    if (!a) fail(Result::timeout, "only {} of {} ranks of this host connected for descriptors in time", connections.size() + 1, x.group.size());
+    if (!a)
+      fail(Result::timeout, "only {} of {} ranks of this host connected for descriptors in time",
+           connections.size() + 1, x.group.size());
     const int rank = static_cast<int>(a->rank);
-    if (std::find(x.group.begin() + 1, x.group.end(), rank) != x.group.end()) connections[rank] = std::move(a->fd);
+    if (std::find(x.group.begin() + 1, x.group.end(), rank) != x.group.end())
+      connections[rank] = std::move(a->fd);
   }
   const auto member = [&](int rank) { return Member{rank, connections.at(rank).get(), x.deadline, x.ranks}; };
   for (const int owner : x.group) {
@@ -164,7 +169,8 @@ void run_member(const DescriptorExchange& x, int me, int fd) {
 void DescriptorExchange::run() {
   const int me = ranks.rank();
   if (!std::is_sorted(group.begin(), group.end()) || std::find(group.begin(), group.end(), me) == group.end())
-    fail(Result::invalid_argument, "the group for passing descriptors must be ascending and include this rank ({})", me);
+    fail(Result::invalid_argument,
+         "the group for passing descriptors must be ascending and include this rank ({})", me);
   const bool alone = group.size() == 1 || mine.empty();
   const int first = group.front();
 
@@ -189,20 +195,25 @@ void DescriptorExchange::run() {
     name.token = r.u64();
     const Bootstrap::Peer& p = ranks.peers()[static_cast<size_t>(first)];
     try {
-      if (!r.ok()) fail(Result::invalid_argument, "rank {} and rank {} were given different groups for passing descriptors", me, first);
+      if (!r.ok())
+        fail(Result::invalid_argument,
+             "rank {} and rank {} were given different groups for passing descriptors", me, first);
       to_hub = dial(hub, {}, {name.purpose, id, key, name.token, static_cast<uint32_t>(me)}, deadline,
-                    {describe_rank(first, p.host, p.pid), "Are both in one network namespace of one host?", 3, Result::system_error})
+                    {describe_rank(first, p.host, p.pid), "Are both in one network namespace of one host?", 3,
+                     Result::system_error})
                    .fd;
     } catch (const Error& e) {
       trouble = fmt::format("{} can't pass descriptors over a UNIX socket: {}",
-                            describe_rank(me, ranks.peers()[static_cast<size_t>(me)].host, ranks.peers()[static_cast<size_t>(me)].pid),
+                            describe_rank(me, ranks.peers()[static_cast<size_t>(me)].host,
+                                          ranks.peers()[static_cast<size_t>(me)].pid),
                             e.what());
     }
   }
   // All of the group go on, or none.
   const std::vector<std::string> troubles = ranks.all_gather(trouble, deadline);
   for (const int r : group)
-    if (const std::string& t = troubles[static_cast<size_t>(r)]; !t.empty()) fail(Result::system_error, "{}", t);
+    if (const std::string& t = troubles[static_cast<size_t>(r)]; !t.empty())
+      fail(Result::system_error, "{}", t);
 
   if (alone) {
     for (const int r : group)

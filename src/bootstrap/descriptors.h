@@ -1,5 +1,5 @@
-// Descriptors handed round among the processes of a host: each member's go to the first member of the group, which passes
-// them on to the others, one member's at a time.
+// Descriptors handed round among the processes of a host: each member's go to the first member of the group,
+// which passes them on to the others, one member's at a time.
 #pragma once
 
 #include <functional>

@@ -35,11 +35,16 @@ Deadline earlier(Deadline a, Deadline b) { return a.left() < b.left() ? a : b; }
 
 const char* explain(Greeting::Outcome o) {
   switch (o) {
-    case Greeting::unknown: return "Muster listens there, but doesn't know this id";
-    case Greeting::silent: return "it accepts connections but doesn't answer (stopped, or not Muster)";
-    case Greeting::closed: return "it closed the connection";
-    case Greeting::stranger: return "something that isn't Muster answers there";
-    default: return "?";
+    case Greeting::unknown:
+      return "Muster listens there, but doesn't know this id";
+    case Greeting::silent:
+      return "it accepts connections but doesn't answer (stopped, or not Muster)";
+    case Greeting::closed:
+      return "it closed the connection";
+    case Greeting::stranger:
+      return "something that isn't Muster answers there";
+    default:
+      return "?";
   }
 }
 
@@ -66,7 +71,8 @@ ParsedHello parse_hello(std::string_view bytes) {
 
 std::string make_reply(Status status, const Key& key, std::string_view hello) {
   const Digest nonce = status == Status::welcome ? random_value<Digest>() : Digest{};
-  std::string reply = Writer().raw(kMagic).u32(kProtocolVersion).u32(static_cast<uint32_t>(status)).raw(view(nonce)).take();
+  std::string reply =
+      Writer().raw(kMagic).u32(kProtocolVersion).u32(static_cast<uint32_t>(status)).raw(view(nonce)).take();
   const Digest proof = status == Status::welcome ? proof_of("muster server", key, hello, reply) : Digest{};
   return reply.append(view(proof));
 }
@@ -80,35 +86,43 @@ Digest session_secret(const Key& key, std::string_view hello, std::string_view r
 }
 
 Greeting greet(int fd, const Credentials& c, Deadline deadline) {
-  const auto outcome_of = [](IoStatus s) { return s == IoStatus::expired ? Greeting::silent : Greeting::closed; };
+  const auto outcome_of = [](IoStatus s) {
+    return s == IoStatus::expired ? Greeting::silent : Greeting::closed;
+  };
   const std::string hello = make_hello(c);
   if (const IoStatus s = send_all(fd, hello, deadline); s != IoStatus::done) return {outcome_of(s)};
   std::string reply(kReplyBytes, 0);
-  if (const IoStatus s = recv_all(fd, reply.data(), kMagicBytes, deadline); s != IoStatus::done) return {outcome_of(s)};
+  if (const IoStatus s = recv_all(fd, reply.data(), kMagicBytes, deadline); s != IoStatus::done)
+    return {outcome_of(s)};
   if (!begins_as_hello(reply)) return {Greeting::stranger};
-  if (const IoStatus s = recv_all(fd, reply.data() + kMagicBytes, kReplyBytes - kMagicBytes, deadline); s != IoStatus::done)
+  if (const IoStatus s = recv_all(fd, reply.data() + kMagicBytes, kReplyBytes - kMagicBytes, deadline);
+      s != IoStatus::done)
     return {outcome_of(s)};
   Reader r(reply);
   r.raw(kMagicBytes);
   const auto version = r.u32();
   const auto status = static_cast<Status>(r.u32());
-  if (status == Status::other_version || version != kProtocolVersion) return {Greeting::other_version, version};
+  if (status == Status::other_version || version != kProtocolVersion)
+    return {Greeting::other_version, version};
   if (status == Status::unknown) return {Greeting::unknown};
   const std::string_view server_proof = std::string_view(reply).substr(kReplyBytes - kProofBytes);
-  if (!equal_in_constant_time(view(proof_of("muster server", c.key, hello, head_of(reply))), server_proof)) return {Greeting::wrong_key};
+  if (!equal_in_constant_time(view(proof_of("muster server", c.key, hello, head_of(reply))), server_proof))
+    return {Greeting::wrong_key};
   const Digest mine = proof_of("muster client", c.key, hello, head_of(reply));
   if (const IoStatus s = send_all(fd, view(mine), deadline); s != IoStatus::done) return {outcome_of(s)};
   return {Greeting::welcome, version, session_secret(c.key, hello, reply)};
 }
 
 void Backoff::pause(Deadline deadline) {
-  const auto jitter = std::chrono::milliseconds(random_value<uint32_t>() % static_cast<uint32_t>(next_.count() + 1));
+  const auto jitter =
+      std::chrono::milliseconds(random_value<uint32_t>() % static_cast<uint32_t>(next_.count() + 1));
   const std::chrono::nanoseconds wanted = next_ / 2 + jitter;
   std::this_thread::sleep_for(std::min(wanted, deadline.left()));
   next_ = std::min(next_ * 2, std::chrono::milliseconds(1000));
 }
 
-Connection dial(const Address& target, const Source& source, const Credentials& c, Deadline deadline, const DialPolicy& policy) {
+Connection dial(const Address& target, const Source& source, const Credentials& c, Deadline deadline,
+                const DialPolicy& policy) {
   const auto began = Deadline::Clock::now();
   Backoff backoff;
   int refused_in_row = 0;
@@ -123,12 +137,15 @@ Connection dial(const Address& target, const Source& source, const Credentials& 
       if (g.outcome == Greeting::welcome) return {std::move(fd), g.secret};
       if (g.outcome == Greeting::wrong_key)
         fail(Result::invalid_argument,
-             "{} at {} can't prove that it knows the key: the id was damaged on its way, or another program took that address. Pass the "
+             "{} at {} can't prove that it knows the key: the id was damaged on its way, or another program "
+             "took that address. Pass the "
              "id unchanged, and make a new one for each communicator",
              policy.whom, target.text());
       if (g.outcome == Greeting::other_version)
-        fail(Result::invalid_usage, "{} at {} speaks bootstrap protocol {}, this process speaks {}. Use the same Muster on all ranks",
-             policy.whom, target.text(), g.version, kProtocolVersion);
+        fail(
+            Result::invalid_usage,
+            "{} at {} speaks bootstrap protocol {}, this process speaks {}. Use the same Muster on all ranks",
+            policy.whom, target.text(), g.version, kProtocolVersion);
       reason = explain(g.outcome);
     } else {
       refused_in_row = error.error == ECONNREFUSED ? refused_in_row + 1 : 0;
@@ -139,9 +156,12 @@ Connection dial(const Address& target, const Source& source, const Credentials& 
     const bool hopeless = policy.refusals > 0 && refused_in_row >= policy.refusals;
     if (hopeless || deadline.expired()) {
       const std::chrono::duration<double> spent = Deadline::Clock::now() - began;
-      fail(policy.code, "{} can't be reached at {}{}: {} attempts in {:.1f} s, the last: {}. {}", policy.whom, target.text(),
-           source.interface.empty() ? "" : fmt::format(" from {} ({})", source.interface, source.address.host_text()), attempt,
-           spent.count(), reason, policy.remedy);
+      fail(policy.code, "{} can't be reached at {}{}: {} attempts in {:.1f} s, the last: {}. {}", policy.whom,
+           target.text(),
+           source.interface.empty()
+               ? ""
+               : fmt::format(" from {} ({})", source.interface, source.address.host_text()),
+           attempt, spent.count(), reason, policy.remedy);
     }
     backoff.pause(deadline);
   }

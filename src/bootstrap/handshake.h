@@ -1,11 +1,13 @@
-// How two processes prove to each other that they know an id's key, before either believes a byte of the other.
+// How two processes prove to each other that they know an id's key, before either believes a byte of the
+// other.
 //
 //   client -> hello: magic, version, purpose, public id, token, rank, nonce          80 bytes
 //   server -> reply: magic, version, status, nonce, HMAC(key, "server", all before)  80 bytes
 //   client -> proof: HMAC(key, "client", all before)                                 32 bytes
 //
-// Roles are part of what is proved, so that neither's proof can be played back as the other's. What is wrong with a hello
-// (another version, an id that nobody waits for) is answered without a proof: such an answer is a hint, not a fact.
+// Roles are part of what is proved, so that neither's proof can be played back as the other's. What is wrong
+// with a hello (another version, an id that nobody waits for) is answered without a proof: such an answer is
+// a hint, not a fact.
 #pragma once
 
 #include <optional>
@@ -70,15 +72,15 @@ struct Connection {
   Digest secret{};
 };
 struct DialPolicy {
-  std::string whom;            // for messages: "the root of the unique id (host h, pid 7)"
+  std::string whom;  // for messages: "the root of the unique id (host h, pid 7)"
   std::string remedy;
-  int refusals = 0;            // ends after so many refused connections in a row; 0: only the deadline ends it
+  int refusals = 0;  // ends after so many refused connections in a row; 0: only the deadline ends it
   Result code = Result::timeout;
 };
-// Connects and greets, again and again with growing pauses, until it works or can't any more. Throws with the address, the
-// number of attempts, the last reason, and the remedy.
-Connection dial(const Address& target, const Source& source, const Credentials& credentials, Deadline deadline,
-                const DialPolicy& policy);
+// Connects and greets, again and again with growing pauses, until it works or can't any more. Throws with the
+// address, the number of attempts, the last reason, and the remedy.
+Connection dial(const Address& target, const Source& source, const Credentials& credentials,
+                Deadline deadline, const DialPolicy& policy);
 
 // Growing, random pauses between attempts, so that many ranks don't knock in step.
 class Backoff {

@@ -21,7 +21,8 @@ Host this_host() {
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   struct stat net {};
   const uint64_t ns = stat("/proc/self/ns/net", &net) == 0 ? static_cast<uint64_t>(net.st_ino) : 0;
-  for (const char c : boot.empty() ? r.name : boot) r.place = hash_combine(r.place, static_cast<unsigned char>(c));
+  for (const char c : boot.empty() ? r.name : boot)
+    r.place = hash_combine(r.place, static_cast<unsigned char>(c));
   r.place = hash_combine(r.place, ns);
   return r;
 }

@@ -7,7 +7,7 @@
 namespace muster {
 
 struct Host {
-  std::string name;    // gethostname
+  std::string name;  // gethostname
   int pid = 0;
   uint64_t place = 0;  // equal for processes that share loopback: same kernel boot, same network namespace
 };

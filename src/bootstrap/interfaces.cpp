@@ -44,7 +44,8 @@ struct Wish {
 
  private:
   void take_signs(std::string_view& s) {
-    for (; !s.empty() && (s[0] == '^' || s[0] == '='); s = trim(s.substr(1))) (s[0] == '^' ? exclude : exact) = true;
+    for (; !s.empty() && (s[0] == '^' || s[0] == '='); s = trim(s.substr(1)))
+      (s[0] == '^' ? exclude : exact) = true;
   }
 };
 
@@ -62,7 +63,8 @@ std::string describe(std::span<const Interface> interfaces) {
     r += fmt::format("{}{} (", r.empty() ? "" : ", ", i.name);
     if (!runs(i)) r += i.flags & IFF_UP ? "not running" : "down";
     if (!runs(i) && !i.addresses.empty()) r += ", ";
-    for (size_t k = 0; k < i.addresses.size(); ++k) r += fmt::format("{}{}", k ? " " : "", i.addresses[k].host_text());
+    for (size_t k = 0; k < i.addresses.size(); ++k)
+      r += fmt::format("{}{}", k ? " " : "", i.addresses[k].host_text());
     if (runs(i) && i.addresses.empty()) r += "no address";
     r += ")";
   }
@@ -79,7 +81,9 @@ int parse_family(std::string_view family) {
 
 // IPv4 first, then global IPv6, then link-local IPv6.
 const Address* best_address(const Interface& i, int family) {
-  const auto rank = [](const Address& a) { return a.kind == Address::Kind::ipv4 ? 0 : a.is_link_local() ? 2 : 1; };
+  const auto rank = [](const Address& a) {
+    return a.kind == Address::Kind::ipv4 ? 0 : a.is_link_local() ? 2 : 1;
+  };
   const Address* best = nullptr;
   for (const Address& a : i.addresses)
     if ((family == AF_UNSPEC || a.family() == family) && (!best || rank(a) < rank(*best))) best = &a;
@@ -98,16 +102,19 @@ void check_names(const Wish& wish, std::string_view text, std::span<const Interf
   for (const std::string& name : wish.names)
     if (looks_like_address(name))
       fail(Result::invalid_usage,
-           "NCCL_SOCKET_IFNAME='{}': '{}' looks like an address, but names of interfaces are wanted. This machine has {}", text, name,
-           describe(interfaces));
-  if (!wish.exclude && std::none_of(interfaces.begin(), interfaces.end(), [&](const Interface& i) { return wish.match(i.name) >= 0; }))
+           "NCCL_SOCKET_IFNAME='{}': '{}' looks like an address, but names of interfaces are wanted. This "
+           "machine has {}",
+           text, name, describe(interfaces));
+  if (!wish.exclude && std::none_of(interfaces.begin(), interfaces.end(),
+                                    [&](const Interface& i) { return wish.match(i.name) >= 0; }))
     fail(Result::invalid_usage, "NCCL_SOCKET_IFNAME='{}' {} no interface. This machine has {}", text,
          wish.exact ? "is the name of" : "is the beginning of the name of", describe(interfaces));
 }
 
 }  // namespace
 
-std::vector<Source> choose_sources(std::span<const Interface> interfaces, std::string_view ifname, std::string_view family_text) {
+std::vector<Source> choose_sources(std::span<const Interface> interfaces, std::string_view ifname,
+                                   std::string_view family_text) {
   const int family = parse_family(family_text);
   const Wish wish(ifname);
   const bool named = !wish.names.empty() && !wish.exclude;
@@ -130,18 +137,26 @@ std::vector<Source> choose_sources(std::span<const Interface> interfaces, std::s
       found.push_back({rank, {*address, i.name}});
     }
   }
-  std::stable_sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) { return a.rank < b.rank; });
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.rank < b.rank; });
 
   std::vector<Source> r;
   // Something behind the best class would only be reached by accident: loopback next to a real network, say.
   for (const Candidate& c : found)
     if (named || c.rank == found[0].rank) r.push_back(c.source);
   if (r.empty() && named)
-    fail(Result::invalid_usage, "NCCL_SOCKET_IFNAME='{}' names only interfaces that are down or have no {}address. This machine has {}",
-         ifname, family == AF_INET ? "IPv4 " : family == AF_INET6 ? "IPv6 " : "", describe(interfaces));
-  if (r.empty() && any_usable && family != AF_UNSPEC)
-    fail(Result::invalid_usage, "NCCL_SOCKET_FAMILY={}: no usable interface has such an address. This machine has {}", trim(family_text),
+    fail(Result::invalid_usage,
+         "NCCL_SOCKET_IFNAME='{}' names only interfaces that are down or have no {}address. This machine has "
+         "{}",
+         ifname,
+         family == AF_INET    ? "IPv4 "
+         : family == AF_INET6 ? "IPv6 "
+                              : "",
          describe(interfaces));
+  if (r.empty() && any_usable && family != AF_UNSPEC)
+    fail(Result::invalid_usage,
+         "NCCL_SOCKET_FAMILY={}: no usable interface has such an address. This machine has {}",
+         trim(family_text), describe(interfaces));
   if (r.empty()) r.push_back({Address::local({}), ""});
   return r;
 }
@@ -154,7 +169,8 @@ std::vector<Interface> list_interfaces() {
   for (const ifaddrs* i = head; i; i = i->ifa_next) {
     auto at = std::find_if(r.begin(), r.end(), [&](const Interface& k) { return k.name == i->ifa_name; });
     if (at == r.end()) at = r.insert(at, {i->ifa_name, i->ifa_flags, {}});
-    if (const Address a = Address::from_sockaddr(i->ifa_addr); a.kind != Address::Kind::none) at->addresses.push_back(a);
+    if (const Address a = Address::from_sockaddr(i->ifa_addr); a.kind != Address::Kind::none)
+      at->addresses.push_back(a);
   }
   return r;
 }

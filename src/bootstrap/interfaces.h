@@ -1,5 +1,5 @@
-// Which network interfaces the ranks meet over: what people set with NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY, and what is
-// sensible when they set nothing.
+// Which network interfaces the ranks meet over: what people set with NCCL_SOCKET_IFNAME and
+// NCCL_SOCKET_FAMILY, and what is sensible when they set nothing.
 #pragma once
 
 #include <span>
@@ -26,10 +26,11 @@ struct Source {
 // The usable sources, best first; never empty.
 //  ifname: prefixes, separated by commas; '=' in front: exact names; '^' in front: exclude. Empty: no wish.
 //  family: AF_INET, AF_INET6, or empty.
-// Interfaces that are down, not running or without address are skipped; docker* and virbr* serve only when named; a
-// link-local IPv6 address only when there is no other, and loopback when there is nothing else at all.
-// Throws invalid_usage, listing the interfaces there are, when a wish can't be met.
-std::vector<Source> choose_sources(std::span<const Interface> interfaces, std::string_view ifname, std::string_view family);
+// Interfaces that are down, not running or without address are skipped; docker* and virbr* serve only when
+// named; a link-local IPv6 address only when there is no other, and loopback when there is nothing else at
+// all. Throws invalid_usage, listing the interfaces there are, when a wish can't be met.
+std::vector<Source> choose_sources(std::span<const Interface> interfaces, std::string_view ifname,
+                                   std::string_view family);
 
 std::vector<Interface> list_interfaces();  // getifaddrs, in the kernel's order
 

@@ -19,9 +19,9 @@ struct Launch {
 
 using Environment = std::function<const char*(const char* name)>;  // null: not set
 
-// In this order: torchrun's variables (also set by muster run and by hand), Open MPI's, MPICH's (PMI), Slurm's.
-// Throws invalid_usage for numbers that don't parse, ranks that don't fit, a variable that is missing from a set, several
-// hosts without a meeting point, and when there is no launcher's set at all.
+// In this order: torchrun's variables (also set by muster run and by hand), Open MPI's, MPICH's (PMI),
+// Slurm's. Throws invalid_usage for numbers that don't parse, ranks that don't fit, a variable that is
+// missing from a set, several hosts without a meeting point, and when there is no launcher's set at all.
 Launch read_launch(const Environment& environment);
 
 }  // namespace muster

@@ -28,7 +28,9 @@ void guarded(const std::function<void()>& task) {
 }  // namespace
 
 Loop::Loop() : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!epoll_ || !wake_) fail_errno(errno, "the bootstrap service can't start (epoll_create1, eventfd)", "Raise the limit of open files");
+  if (!epoll_ || !wake_)
+    fail_errno(errno, "the bootstrap service can't start (epoll_create1, eventfd)",
+               "Raise the limit of open files");
   epoll_event e{};
   e.events = EPOLLIN;
   e.data.u64 = 0;

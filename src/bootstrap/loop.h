@@ -1,5 +1,5 @@
-// One thread that sleeps until a descriptor is ready, a time has come, or another thread wants something done.
-// What runs on it never blocks. All members but post, call and on_thread are for that thread only.
+// One thread that sleeps until a descriptor is ready, a time has come, or another thread wants something
+// done. What runs on it never blocks. All members but post, call and on_thread are for that thread only.
 #pragma once
 
 #include <chrono>

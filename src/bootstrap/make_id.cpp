@@ -13,8 +13,8 @@ namespace muster {
 
 UniqueId make_rooted_id(const Options& options) {
   Service& service = Service::get();
-  const std::vector<Source> sources =
-      choose_sources(list_interfaces(), options.text("NCCL_SOCKET_IFNAME"), options.text("NCCL_SOCKET_FAMILY"));
+  const std::vector<Source> sources = choose_sources(list_interfaces(), options.text("NCCL_SOCKET_IFNAME"),
+                                                     options.text("NCCL_SOCKET_FAMILY"));
   const Host host = this_host();
   IdContent id;
   id.root = service.listen(sources, options.text("MUSTER_PORT_RANGE")).address;
@@ -29,9 +29,10 @@ UniqueId make_rooted_id(const Options& options) {
 
 UniqueId make_comm_id(const Options& options, uint32_t generation) {
   const std::string& text = options.text("NCCL_COMM_ID");
-  const auto wait = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(options.seconds("MUSTER_INIT_TIMEOUT")));
-  const Address root =
-      resolve("NCCL_COMM_ID", parse_host_port("NCCL_COMM_ID", text), options.text("NCCL_SOCKET_FAMILY"), Deadline::after(wait));
+  const auto wait = std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<double>(options.seconds("MUSTER_INIT_TIMEOUT")));
+  const Address root = resolve("NCCL_COMM_ID", parse_host_port("NCCL_COMM_ID", text),
+                               options.text("NCCL_SOCKET_FAMILY"), Deadline::after(wait));
   return make_fixed_id(root, text, options.text("MUSTER_JOB_KEY"), generation);
 }
 

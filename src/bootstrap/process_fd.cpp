@@ -56,7 +56,8 @@ bool is_forked_child() { return g_forked.load(std::memory_order_relaxed); }
 void refuse_in_forked_child() {
   if (is_forked_child())
     fail(Result::invalid_usage,
-         "Muster can't be used in process {}: it was forked from a process that had used Muster, whose connections and threads stay "
+         "Muster can't be used in process {}: it was forked from a process that had used Muster, whose "
+         "connections and threads stay "
          "with the parent. Fork before the first use, or start the child with exec",
          getpid());
 }

@@ -1,5 +1,5 @@
-// A descriptor that belongs to this process alone: a forked child closes its copies at once, so that a connection ends when
-// the process that made it ends, whatever children it left behind.
+// A descriptor that belongs to this process alone: a forked child closes its copies at once, so that a
+// connection ends when the process that made it ends, whatever children it left behind.
 #pragma once
 
 #include <utility>
@@ -27,7 +27,8 @@ class ProcessFd {
   int fd_ = -1;
 };
 
-// True in a child of a process that had ever made a ProcessFd: threads and connections stayed with the parent.
+// True in a child of a process that had ever made a ProcessFd: threads and connections stayed with the
+// parent.
 bool is_forked_child();
 void refuse_in_forked_child();  // throws invalid_usage when is_forked_child()
 

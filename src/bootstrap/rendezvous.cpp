@@ -26,7 +26,7 @@ struct Meeting {
   const Launch& launch;
   PublicId id;
   Key key;
-  bool secret;  // the key is one
+  bool secret;    // the key is one
   Address point;  // TCP: the first port
   Address listening;
 
@@ -45,9 +45,10 @@ struct Meeting {
   }
   int ports() const { return point.kind == Address::Kind::local ? 1 : std::min(kPorts, 65536 - point.port); }
   std::string where() const {
-    return launch.meeting.host.empty() ? point.text()
-                                       : fmt::format("MASTER_ADDR={} MASTER_PORT={} (ports {}..{})", launch.meeting.host, launch.meeting.port,
-                                                     launch.meeting.port, launch.meeting.port + ports() - 1);
+    return launch.meeting.host.empty()
+               ? point.text()
+               : fmt::format("MASTER_ADDR={} MASTER_PORT={} (ports {}..{})", launch.meeting.host,
+                             launch.meeting.port, launch.meeting.port, launch.meeting.port + ports() - 1);
   }
   bool trusted(int fd) const {
     if (point.kind != Address::Kind::local || secret) return true;
@@ -70,16 +71,19 @@ UniqueId mask(const UniqueId& id, const Digest& secret) {
 // Rank 0's part, in the service's thread until all have come or the time is over.
 class Host0 : public std::enable_shared_from_this<Host0> {
  public:
-  Host0(Service& service, const Meeting& m, const UniqueId& id) : service_(service), name_{Purpose::meet, m.id, 0}, size_(m.launch.size), id_(id) {}
+  Host0(Service& service, const Meeting& m, const UniqueId& id)
+      : service_(service), name_{Purpose::meet, m.id, 0}, size_(m.launch.size), id_(id) {}
 
   void start(const Meeting& m, Deadline deadline) {
     std::string refused;
     for (int i = 0; i < m.ports() && at_.kind == Address::Kind::none; ++i) refused = try_listen(m, i);
     if (at_.kind == Address::Kind::none)
       fail(Result::system_error, "rank 0 can't listen at {}: {}. {}", m.where(), refused,
-           m.point.kind == Address::Kind::local ? "Does another job use the same job name?" : "Set MASTER_PORT so that one of these ports is free");
+           m.point.kind == Address::Kind::local ? "Does another job use the same job name?"
+                                                : "Set MASTER_PORT so that one of these ports is free");
     const bool check = m.point.kind == Address::Kind::local && !m.secret;
-    service_.open(name_, m.key, [self = shared_from_this(), check](Arrival a) { self->serve(std::move(a), check); });
+    service_.open(name_, m.key,
+                  [self = shared_from_this(), check](Arrival a) { self->serve(std::move(a), check); });
     const auto wait = std::min<std::chrono::nanoseconds>(deadline.left(), kLongest);
     timer_ = service_.loop().at(Loop::Clock::now() + wait, [self = shared_from_this()] { self->end(); });
   }
@@ -90,7 +94,8 @@ class Host0 : public std::enable_shared_from_this<Host0> {
     at.port = static_cast<uint16_t>(at.port + offset);
     SocketError error;
     service_.listen_fixed(at, error);
-    if (error.error == EADDRNOTAVAIL && at.kind != Address::Kind::local) {  // MASTER_ADDR may be translated on its way here
+    if (error.error == EADDRNOTAVAIL &&
+        at.kind != Address::Kind::local) {  // MASTER_ADDR may be translated on its way here
       at = any_address(at);
       error = {};
       service_.listen_fixed(at, error);
@@ -102,8 +107,12 @@ class Host0 : public std::enable_shared_from_this<Host0> {
   void serve(Arrival a, bool check_user) {
     ucred peer{};
     socklen_t size = sizeof peer;
-    if (check_user && (getsockopt(a.fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid())) {
-      log_warn("a process of user {} asked for this job's unique id and was turned away. Set MUSTER_JOB_KEY if it belongs to the job", peer.uid);
+    if (check_user &&
+        (getsockopt(a.fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid())) {
+      log_warn(
+          "a process of user {} asked for this job's unique id and was turned away. Set MUSTER_JOB_KEY if it "
+          "belongs to the job",
+          peer.uid);
       return;
     }
     const UniqueId masked = mask(id_, a.secret);
@@ -135,11 +144,13 @@ UniqueId ask(const Meeting& m, Deadline deadline) {
   const Credentials me{Purpose::meet, m.id, m.key, 0, static_cast<uint32_t>(m.launch.rank)};
   std::string last = "nothing listens there";
   Backoff backoff;
-  for (std::chrono::milliseconds patience(300);; patience = std::min(patience * 2, std::chrono::milliseconds(5000))) {
+  for (std::chrono::milliseconds patience(300);;
+       patience = std::min(patience * 2, std::chrono::milliseconds(5000))) {
     for (int i = 0; i < m.ports(); ++i) {
       Address at = m.point;
       at.port = static_cast<uint16_t>(at.port + i);
-      const Deadline this_try = Deadline::after(std::min<std::chrono::nanoseconds>(patience, deadline.left()));
+      const Deadline this_try =
+          Deadline::after(std::min<std::chrono::nanoseconds>(patience, deadline.left()));
       SocketError error;
       const ProcessFd fd = connect_to(at, {}, this_try, error);
       if (!fd) {
@@ -148,17 +159,23 @@ UniqueId ask(const Meeting& m, Deadline deadline) {
         break;  // the host, not the port
       }
       if (!m.trusted(fd.get()))
-        fail(Result::invalid_usage, "the process that listens at {} belongs to another user. If it is rank 0 of this job, set MUSTER_JOB_KEY to "
-                                    "the same secret on all ranks", at.text());
+        fail(Result::invalid_usage,
+             "the process that listens at {} belongs to another user. If it is rank 0 of this job, set "
+             "MUSTER_JOB_KEY to "
+             "the same secret on all ranks",
+             at.text());
       const Greeting g = greet(fd.get(), me, this_try);
       if (g.outcome == Greeting::other_version)
-        fail(Result::invalid_usage, "rank 0 at {} speaks bootstrap protocol {}, rank {} speaks {}. Use the same Muster on all ranks", at.text(),
-             g.version, m.launch.rank, kProtocolVersion);
+        fail(Result::invalid_usage,
+             "rank 0 at {} speaks bootstrap protocol {}, rank {} speaks {}. Use the same Muster on all ranks",
+             at.text(), g.version, m.launch.rank, kProtocolVersion);
       if (g.outcome == Greeting::wrong_key)
-        fail(Result::invalid_usage, "rank 0 at {} has another key than rank {}. Set MUSTER_JOB_KEY to the same secret on all ranks", at.text(),
-             m.launch.rank);
+        fail(Result::invalid_usage,
+             "rank 0 at {} has another key than rank {}. Set MUSTER_JOB_KEY to the same secret on all ranks",
+             at.text(), m.launch.rank);
       std::string message;
-      if (g.outcome == Greeting::welcome && recv_frame(fd.get(), message, deadline) == IoStatus::done && message.size() == sizeof(UniqueId)) {
+      if (g.outcome == Greeting::welcome && recv_frame(fd.get(), message, deadline) == IoStatus::done &&
+          message.size() == sizeof(UniqueId)) {
         UniqueId masked;
         std::memcpy(masked.internal, message.data(), sizeof masked.internal);
         const UniqueId id = mask(masked, g.secret);
@@ -168,8 +185,10 @@ UniqueId ask(const Meeting& m, Deadline deadline) {
       last = "who listens there is not rank 0 of this job";
     }
     if (deadline.expired())
-      fail(Result::timeout, "rank {} ({}) found no rank 0 at {} in time; the last attempt: {}. Did rank 0 start, does it call this as often as "
-                            "the others, and are all on the same host, or MASTER_ADDR and MASTER_PORT set?",
+      fail(Result::timeout,
+           "rank {} ({}) found no rank 0 at {} in time; the last attempt: {}. Did rank 0 start, does it call "
+           "this as often as "
+           "the others, and are all on the same host, or MASTER_ADDR and MASTER_PORT set?",
            m.launch.rank, m.launch.launcher, m.where(), last);
     backoff.pause(deadline);
   }
@@ -177,7 +196,8 @@ UniqueId ask(const Meeting& m, Deadline deadline) {
 
 }  // namespace
 
-UniqueId meet_at_launchers_point(const Launch& launch, uint32_t generation, const Options& options, Deadline deadline) {
+UniqueId meet_at_launchers_point(const Launch& launch, uint32_t generation, const Options& options,
+                                 Deadline deadline) {
   if (launch.size == 1) return make_lone_id();
   if (options.is_set("NCCL_COMM_ID")) return make_comm_id(options, generation);
   const Meeting m(launch, generation, options, deadline);
@@ -195,8 +215,10 @@ UniqueId meet_at_launchers_point(const Launch& launch, uint32_t generation, cons
 Rendezvous rendezvous_from_environment(const Options& options, Deadline deadline) {
   static std::atomic<uint32_t> calls{0};
   const uint32_t generation = ++calls;
-  const Launch l = read_launch([](const char* name) { return std::getenv(name); });  // NOLINT(concurrency-mt-unsafe)
-  return {l.rank, l.size, l.local_rank, l.launcher, meet_at_launchers_point(l, generation, options, deadline)};
+  const Launch l =
+      read_launch([](const char* name) { return std::getenv(name); });  // NOLINT(concurrency-mt-unsafe)
+  return {l.rank, l.size, l.local_rank, l.launcher,
+          meet_at_launchers_point(l, generation, options, deadline)};
 }
 
 }  // namespace muster

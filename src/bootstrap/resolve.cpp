@@ -26,28 +26,36 @@ HostPort parse_host_port(std::string_view variable, std::string_view text) {
   std::string_view host = text.substr(0, colon == text.npos ? 0 : colon);
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   if (host.empty() || (!bracketed && host.find(':') != host.npos))
-    fail(Result::invalid_usage, "{}='{}' can't be read: HOST:PORT is wanted, with an IPv6 address as [ADDRESS]:PORT", variable, text);
+    fail(Result::invalid_usage,
+         "{}='{}' can't be read: HOST:PORT is wanted, with an IPv6 address as [ADDRESS]:PORT", variable,
+         text);
   if (bracketed) host = host.substr(1, host.size() - 2);
   return {std::string(host), static_cast<uint16_t>(parse_number(variable, text.substr(colon + 1), 1, 65535))};
 }
 
-Address resolve(std::string_view variable, const HostPort& where, std::string_view family, Deadline deadline) {
+Address resolve(std::string_view variable, const HostPort& where, std::string_view family,
+                Deadline deadline) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_family = family == "AF_INET" ? AF_INET : family == "AF_INET6" ? AF_INET6 : AF_UNSPEC;
   addrinfo* head = nullptr;
   Backoff backoff;
   int error = 0;
-  while ((error = getaddrinfo(where.host.c_str(), nullptr, &hints, &head)) == EAI_AGAIN && !deadline.expired()) backoff.pause(deadline);
+  while ((error = getaddrinfo(where.host.c_str(), nullptr, &hints, &head)) == EAI_AGAIN &&
+         !deadline.expired())
+    backoff.pause(deadline);
   if (error != 0)
-    fail(Result::invalid_usage, "{}: host '{}' can't be resolved: {}. Name a host that every rank can resolve, or its address", variable,
-         where.host, gai_strerror(error));
+    fail(Result::invalid_usage,
+         "{}: host '{}' can't be resolved: {}. Name a host that every rank can resolve, or its address",
+         variable, where.host, gai_strerror(error));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(head, freeaddrinfo);
   std::vector<Address> found;
   for (const addrinfo* i = head; i; i = i->ai_next)
-    if (const Address a = Address::from_sockaddr(i->ai_addr); a.kind != Address::Kind::none) found.push_back(a);
+    if (const Address a = Address::from_sockaddr(i->ai_addr); a.kind != Address::Kind::none)
+      found.push_back(a);
   if (found.empty()) fail(Result::invalid_usage, "{}: host '{}' has no IP address", variable, where.host);
-  std::stable_sort(found.begin(), found.end(), [](const Address& a, const Address& b) { return a.kind < b.kind; });
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Address& a, const Address& b) { return a.kind < b.kind; });
   found.front().port = where.port;
   return found.front();
 }
@@ -61,7 +69,8 @@ Address any_address(const Address& like) {
 
 Address listening_address(const HostPort& where, const Address& resolved) {
   unsigned char out[16];
-  const bool literal = inet_pton(AF_INET, where.host.c_str(), out) == 1 || inet_pton(AF_INET6, where.host.c_str(), out) == 1;
+  const bool literal =
+      inet_pton(AF_INET, where.host.c_str(), out) == 1 || inet_pton(AF_INET6, where.host.c_str(), out) == 1;
   return resolved.is_loopback() && !literal && where.host != "localhost" ? any_address(resolved) : resolved;
 }
 

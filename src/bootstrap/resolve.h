@@ -19,11 +19,12 @@ HostPort parse_host_port(std::string_view variable, std::string_view text);
 // Number of a variable's whole text, in low..high; throws invalid_usage naming variable and text.
 int parse_number(std::string_view variable, std::string_view text, int low, int high);
 
-// IPv4 where there is a choice, unless `family` is AF_INET6. A resolver that asks for patience gets it until the deadline.
+// IPv4 where there is a choice, unless `family` is AF_INET6. A resolver that asks for patience gets it until
+// the deadline.
 Address resolve(std::string_view variable, const HostPort& where, std::string_view family, Deadline deadline);
 
-// Where rank 0 listens for those who resolve the same name: the address itself, or any address where the name means
-// loopback on its own host only (as Debian's /etc/hosts does).
+// Where rank 0 listens for those who resolve the same name: the address itself, or any address where the name
+// means loopback on its own host only (as Debian's /etc/hosts does).
 Address listening_address(const HostPort& where, const Address& resolved);
 Address any_address(const Address& like);
 

@@ -15,7 +15,8 @@ enum class Type : uint8_t { text = 1, news = 2, goodbye = 3 };
 
 // Waits under the lock until `done`; false: the deadline came first.
 template <class Done>
-bool wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, Deadline deadline, Done done) {
+bool wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, Deadline deadline,
+                Done done) {
   using namespace std::chrono_literals;
   while (!done()) {
     if (deadline.expired()) return false;
@@ -48,10 +49,12 @@ void Ring::attach(Side side, ProcessFd fd) {
     const auto self = weak_from_this();
     link.channel = std::make_unique<Channel>(loop_, std::move(*shared),
                                              Channel::Events{[self, side](std::string_view m) {
-                                                               if (auto s = self.lock()) s->on_message(side, m);
+                                                               if (auto s = self.lock())
+                                                                 s->on_message(side, m);
                                                              },
                                                              [self, side](int error) {
-                                                               if (auto s = self.lock()) s->on_end(side, error);
+                                                               if (auto s = self.lock())
+                                                                 s->on_end(side, error);
                                                              }});
     for (const std::string& m : std::exchange(link.waiting, {})) link.channel->send(m);
     const std::lock_guard lock(mutex_);
@@ -62,7 +65,8 @@ void Ring::attach(Side side, ProcessFd fd) {
 
 void Ring::wait_linked(Deadline deadline) {
   std::unique_lock lock(mutex_);
-  const bool in_time = wait_until(changed_, lock, deadline, [&] { return failure_ || (linked_[prev] && linked_[next]); });
+  const bool in_time =
+      wait_until(changed_, lock, deadline, [&] { return failure_ || (linked_[prev] && linked_[next]); });
   if (failure_) {
     const Bootstrap::Trouble f = *failure_;
     lock.unlock();
@@ -70,9 +74,12 @@ void Ring::wait_linked(Deadline deadline) {
   }
   lock.unlock();
   if (!in_time)
-    fail_exchange(Result::timeout, fmt::format("{} met the others but didn't connect to {}. Is a firewall between them? MUSTER_PORT_RANGE "
-                                               "limits the ports that need to be open",
-                                               describe(neighbour(prev)), describe(rank_)));
+    fail_exchange(
+        Result::timeout,
+        fmt::format(
+            "{} met the others but didn't connect to {}. Is a firewall between them? MUSTER_PORT_RANGE "
+            "limits the ports that need to be open",
+            describe(neighbour(prev)), describe(rank_)));
 }
 
 void Ring::fail_exchange(Result code, const std::string& why) {
@@ -91,7 +98,8 @@ std::vector<int> Ring::silent_ranks(uint32_t sequence) {
 
 std::vector<std::string> Ring::all_gather(std::string_view mine, Deadline deadline) {
   if (mine.size() > Channel::kMaxMessage / 2)
-    fail(Result::invalid_argument, "a text of {} bytes is too long for an exchange; {} is the most", mine.size(), Channel::kMaxMessage / 2);
+    fail(Result::invalid_argument, "a text of {} bytes is too long for an exchange; {} is the most",
+         mine.size(), Channel::kMaxMessage / 2);
   std::unique_lock lock(mutex_);
   const uint32_t sequence = sequence_++;
   lock.unlock();
@@ -103,7 +111,8 @@ std::vector<std::string> Ring::all_gather(std::string_view mine, Deadline deadli
 
   lock.lock();
   const auto complete = [&] { return gathers_[sequence].count == size_; };
-  const bool in_time = wait_until(changed_, lock, deadline, [&] { return complete() || failure_ || prev_left_; });
+  const bool in_time =
+      wait_until(changed_, lock, deadline, [&] { return complete() || failure_ || prev_left_; });
   if (complete()) {
     std::vector<std::string> r;
     for (auto& text : gathers_[sequence].texts) r.push_back(std::move(*text));
@@ -119,13 +128,16 @@ std::vector<std::string> Ring::all_gather(std::string_view mine, Deadline deadli
   if (!in_time) {
     const std::vector<int> silent = silent_ranks(sequence);
     fail_exchange(Result::timeout,
-                  fmt::format("{} did not take part in exchange {} of the communicator in time (waiting: {}). They may be stopped, or on "
+                  fmt::format("{} did not take part in exchange {} of the communicator in time (waiting: "
+                              "{}). They may be stopped, or on "
                               "another path of the program; MUSTER_INIT_TIMEOUT allows more time",
                               describe_ranks(silent), sequence, describe(rank_)));
   }
-  fail_exchange(Result::remote_error, fmt::format("{} has left the communicator, and {} still waits for it in exchange {}. All ranks must "
-                                                  "make the same calls before they leave",
-                                                  describe(neighbour(prev)), describe(rank_), sequence));
+  fail_exchange(
+      Result::remote_error,
+      fmt::format("{} has left the communicator, and {} still waits for it in exchange {}. All ranks must "
+                  "make the same calls before they leave",
+                  describe(neighbour(prev)), describe(rank_), sequence));
   return {};
 }
 
@@ -187,7 +199,8 @@ void Ring::on_end(Side side, int error) {
   News n;
   n.death = true;
   n.trouble = {who, Result::remote_error,
-               fmt::format("{} ended without leaving the communicator: its connection to {} was closed{}. Look for its own error message, or a "
+               fmt::format("{} ended without leaving the communicator: its connection to {} was closed{}. "
+                           "Look for its own error message, or a "
                            "kill (out of memory?) on its host",
                            describe(who), describe(rank_), error ? " (" + describe_errno(error) + ")" : "")};
   take_news(n, {});
@@ -227,7 +240,9 @@ void Ring::watch(Report report) {
 }
 
 void Ring::announce(const Bootstrap::Trouble& trouble) {
-  loop_.post([self = shared_from_this(), news = News{random_value<uint64_t>(), false, trouble}] { self->take_news(news, {}); });
+  loop_.post([self = shared_from_this(), news = News{random_value<uint64_t>(), false, trouble}] {
+    self->take_news(news, {});
+  });
 }
 
 void Ring::close(bool goodbye) {
@@ -245,7 +260,8 @@ void Ring::close(bool goodbye) {
     report_ = nullptr;
     unreported_.clear();
     const std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = Bootstrap::Trouble{rank_, Result::invalid_usage, "this rank has left the communicator"};
+    if (!failure_)
+      failure_ = Bootstrap::Trouble{rank_, Result::invalid_usage, "this rank has left the communicator"};
     changed_.notify_all();
   });
 }

@@ -1,5 +1,6 @@
-// The ranks of a communicator as a ring of connections: texts go round it once per exchange, and news of deaths and errors
-// goes round in both directions. The connections are served by the loop, so news travel whatever the ranks' threads do.
+// The ranks of a communicator as a ring of connections: texts go round it once per exchange, and news of
+// deaths and errors goes round in both directions. The connections are served by the loop, so news travel
+// whatever the ranks' threads do.
 #pragma once
 
 #include <condition_variable>
@@ -25,7 +26,8 @@ class Ring : public std::enable_shared_from_this<Ring> {
   enum Side { prev = 0, next = 1 };
 
   // size >= 2.
-  Ring(Loop& loop, int rank, int size) : loop_(loop), rank_(rank), size_(size), peers_(static_cast<size_t>(size)) {}
+  Ring(Loop& loop, int rank, int size)
+      : loop_(loop), rank_(rank), size_(size), peers_(static_cast<size_t>(size)) {}
 
   int neighbour(Side side) const { return (rank_ + (side == next ? 1 : size_ - 1)) % size_; }
   void set_peer(int rank, Bootstrap::Peer peer);  // any thread
@@ -44,8 +46,8 @@ class Ring : public std::enable_shared_from_this<Ring> {
   struct Link {
     std::unique_ptr<Channel> channel;
     bool attached = false;
-    bool left = false;                  // said goodbye
-    std::vector<std::string> waiting;   // for the connection
+    bool left = false;                 // said goodbye
+    std::vector<std::string> waiting;  // for the connection
   };
   struct Gather {
     std::vector<std::optional<std::string>> texts;

@@ -54,7 +54,8 @@ std::optional<Join> Join::decode(std::string_view message) {
   j.host = read_host(r);
   j.patience = r.u32();
   j.version = r.text();
-  if (!r.ok() || j.nranks < 1 || j.nranks > kMaxRanks || j.rank < 0 || j.rank >= j.nranks) return std::nullopt;
+  if (!r.ok() || j.nranks < 1 || j.nranks > kMaxRanks || j.rank < 0 || j.rank >= j.nranks)
+    return std::nullopt;
   return j;
 }
 
@@ -122,23 +123,27 @@ void Root::on_end(uint64_t n) {
   drop(m);
   if (!join) return;
   by_rank_.erase(join->rank);
-  give_up(Result::remote_error, fmt::format("{} left while the ranks were still meeting ({} of {} had come)", describe(*join),
-                                            by_rank_.size() + 1, nranks_));
+  give_up(Result::remote_error, fmt::format("{} left while the ranks were still meeting ({} of {} had come)",
+                                            describe(*join), by_rank_.size() + 1, nranks_));
 }
 
 std::string Root::objection(const Join& j) const {
   if (by_rank_.empty()) return {};
   const Join& first = *members_.at(by_rank_.begin()->second).join;
   if (j.nranks != nranks_)
-    return fmt::format("the ranks disagree on their number: {} says {}, {} says {}. Pass the same nranks on every rank", describe(j),
-                       j.nranks, describe(first), nranks_);
+    return fmt::format(
+        "the ranks disagree on their number: {} says {}, {} says {}. Pass the same nranks on every rank",
+        describe(j), j.nranks, describe(first), nranks_);
   if (j.version != first.version)
-    return fmt::format("the ranks use different versions: {} has Muster {}, {} has {}. Use the same on all ranks", describe(j), j.version,
-                       describe(first), first.version);
+    return fmt::format(
+        "the ranks use different versions: {} has Muster {}, {} has {}. Use the same on all ranks",
+        describe(j), j.version, describe(first), first.version);
   if (const auto same = by_rank_.find(j.rank); same != by_rank_.end()) {
     const Join& other = *members_.at(same->second).join;
-    return fmt::format("rank {} was given twice: to pid {} on host {} and to pid {} on host {}. Give each of the {} ranks its own number",
-                       j.rank, other.host.pid, other.host.name, j.host.pid, j.host.name, nranks_);
+    return fmt::format(
+        "rank {} was given twice: to pid {} on host {} and to pid {} on host {}. Give each of the {} ranks "
+        "its own number",
+        j.rank, other.host.pid, other.host.name, j.host.pid, j.host.name, nranks_);
   }
   return {};
 }
@@ -149,9 +154,11 @@ std::string Root::isolation() const {
     const Join& from = *members_.at(by_rank_.at(r)).join;
     const Join& to = *members_.at(by_rank_.at((r + 1) % nranks_)).join;
     if (to.listener.only_here() && from.host.place != to.host.place)
-      return fmt::format("{} has no network interface but loopback that it may use ({}), so {} on another host or network namespace can't "
-                         "reach it. Give it a network, or set NCCL_SOCKET_IFNAME",
-                         describe(to), to.listener.text(), describe(from));
+      return fmt::format(
+          "{} has no network interface but loopback that it may use ({}), so {} on another host or network "
+          "namespace can't "
+          "reach it. Give it a network, or set NCCL_SOCKET_IFNAME",
+          describe(to), to.listener.text(), describe(from));
   }
   return {};
 }
@@ -188,9 +195,12 @@ void Root::set_timer() {
   service_.loop().cancel(timer_);
   timer_ = service_.loop().at(deadline_, [this] {
     timer_ = 0;
-    give_up(Result::timeout, fmt::format("{} never came: {} of {} ranks met within the time allowed. Start the missing ones with the same "
-                                         "unique id, look for their errors, or allow more time with MUSTER_INIT_TIMEOUT",
-                                         missing(), by_rank_.size(), nranks_));
+    give_up(
+        Result::timeout,
+        fmt::format(
+            "{} never came: {} of {} ranks met within the time allowed. Start the missing ones with the same "
+            "unique id, look for their errors, or allow more time with MUSTER_INIT_TIMEOUT",
+            missing(), by_rank_.size(), nranks_));
   });
 }
 
@@ -200,9 +210,12 @@ void Root::complete() {
     const Join& next = *members_.at(by_rank_.at((rank + 1) % nranks_)).join;
     const Join& prev = *members_.at(by_rank_.at((rank + nranks_ - 1) % nranks_)).join;
     members_.at(n).channel->send(
-        Answer{Result::success, {}, communicator_id, next.listener, next.token, next.host, prev.host}.encode());
+        Answer{Result::success, {}, communicator_id, next.listener, next.token, next.host, prev.host}
+            .encode());
   }
-  finish(fmt::format("this unique id was already used, for a communicator of {} ranks. Make a new one for each communicator", nranks_));
+  finish(fmt::format(
+      "this unique id was already used, for a communicator of {} ranks. Make a new one for each communicator",
+      nranks_));
 }
 
 void Root::give_up(Result code, const std::string& why) {
@@ -210,7 +223,10 @@ void Root::give_up(Result code, const std::string& why) {
   log_debug("root of a unique id gives up: {}", why);
   for (auto& [n, m] : members_)
     if (m.join) m.channel->send(Answer{code, why}.encode());
-  finish(fmt::format("this unique id was already used, and the ranks that used it gave up: {}. Make a new one for each attempt", why));
+  finish(
+      fmt::format("this unique id was already used, and the ranks that used it gave up: {}. Make a new one "
+                  "for each attempt",
+                  why));
 }
 
 void Root::finish(const std::string& late) {

@@ -1,5 +1,5 @@
-// The root's work for one unique id: it waits until every rank has come, checks that they fit together, and tells each
-// who its neighbours on the ring are. Runs in the service's thread.
+// The root's work for one unique id: it waits until every rank has come, checks that they fit together, and
+// tells each who its neighbours on the ring are. Runs in the service's thread.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ namespace muster {
 struct Join {
   int rank = 0;
   int nranks = 0;
-  uint64_t token = 0;     // names the endpoint where this rank awaits its neighbour
+  uint64_t token = 0;  // names the endpoint where this rank awaits its neighbour
   Address listener;
   Host host;
   uint32_t patience = 0;  // milliseconds that this rank will wait for the answer
@@ -82,6 +82,7 @@ class Root : public std::enable_shared_from_this<Root> {
 
 // "rank 3 (host h, pid 7)"
 std::string describe_rank(int rank, const std::string& host, int pid);
-std::string describe_ranks(const std::vector<int>& ranks);  // "rank 3", "ranks 1, 2, 5", with an end after twenty
+std::string describe_ranks(
+    const std::vector<int>& ranks);  // "rank 3", "ranks 1, 2, 5", with an end after twenty
 
 }  // namespace muster

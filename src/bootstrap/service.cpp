@@ -36,7 +36,8 @@ PortRange parse_port_range(const std::string& text) {
   const bool dash = a.ec == std::errc() && a.ptr != end && *a.ptr == '-';
   auto b = dash ? std::from_chars(a.ptr + 1, end, high) : a;
   if (!dash || b.ec != std::errc() || b.ptr != end || low < 1 || low > high || high > 65535)
-    fail(Result::invalid_usage, "MUSTER_PORT_RANGE='{}' can't be read: LOW-HIGH is wanted, with 1 <= LOW <= HIGH <= 65535", text);
+    fail(Result::invalid_usage,
+         "MUSTER_PORT_RANGE='{}' can't be read: LOW-HIGH is wanted, with 1 <= LOW <= HIGH <= 65535", text);
   return {static_cast<uint16_t>(low), static_cast<uint16_t>(high)};
 }
 
@@ -62,7 +63,8 @@ Service& Service::get() {
   try {
     g_service.store(new Service, std::memory_order_release);  // never deleted: its thread has no end
   } catch (const std::system_error& e) {
-    fail_errno(e.code().value(), "the bootstrap service's thread can't start", "Raise the limit of processes (ulimit -u)");
+    fail_errno(e.code().value(), "the bootstrap service's thread can't start",
+               "Raise the limit of processes (ulimit -u)");
   }
   return *existing();
 }
@@ -98,13 +100,14 @@ Service::Listening Service::listen(std::span<const Source> sources, const std::s
         result = {at, source};
         return;
       }
-      tried += fmt::format("{}{} ({}): {}: {}", tried.empty() ? "" : "; ", source.address.host_text(), source.interface, error.call,
-                           describe_errno(error.error));
+      tried += fmt::format("{}{} ({}): {}: {}", tried.empty() ? "" : "; ", source.address.host_text(),
+                           source.interface, error.call, describe_errno(error.error));
     }
     fail(Result::system_error, "no port to listen at: {}{}. {}", tried,
          range_text.empty() ? "" : fmt::format("; each port of MUSTER_PORT_RANGE={} was refused", range_text),
-         range_text.empty() ? "Ports are taken from net.ipv4.ip_local_port_range: widen it, or set MUSTER_PORT_RANGE"
-                            : "Every process needs one port: widen the range, or free ports in it");
+         range_text.empty()
+             ? "Ports are taken from net.ipv4.ip_local_port_range: widen it, or set MUSTER_PORT_RANGE"
+             : "Every process needs one port: widen the range, or free ports in it");
   });
   return result;
 }
@@ -126,12 +129,15 @@ void Service::close_fixed(const Address& at) {
   fixed_.erase(l);
 }
 
-void Service::open(const EndpointName& name, const Key& key, Accept accept) { endpoints_[name] = {key, std::move(accept)}; }
+void Service::open(const EndpointName& name, const Key& key, Accept accept) {
+  endpoints_[name] = {key, std::move(accept)};
+}
 void Service::close(const EndpointName& name) { endpoints_.erase(name); }
 
 void Service::retire(const EndpointName& name, const Key& key, std::string message) {
   endpoints_.erase(name);
-  if (retired_.insert_or_assign(name, Retired{key, std::move(message)}).second) retired_order_.push_back(name);
+  if (retired_.insert_or_assign(name, Retired{key, std::move(message)}).second)
+    retired_order_.push_back(name);
   if (retired_order_.size() > kMaxRetired) {
     retired_.erase(retired_order_.front());
     retired_order_.pop_front();
@@ -151,10 +157,13 @@ void Service::on_connection(Listener& listener) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         // Who waits in the queue stays there; without a pause this thread would spin on it.
-        if (may_complain()) log_warn("can't accept a connection: {}. Raise the limit of open files (ulimit -n)", describe_errno(errno));
+        if (may_complain())
+          log_warn("can't accept a connection: {}. Raise the limit of open files (ulimit -n)",
+                   describe_errno(errno));
         const Loop::Handle watch = listener.watch;
         loop_.change(watch, 0);
-        loop_.at(Loop::Clock::now() + std::chrono::milliseconds(100), [this, watch] { loop_.change(watch, EPOLLIN); });
+        loop_.at(Loop::Clock::now() + std::chrono::milliseconds(100),
+                 [this, watch] { loop_.change(watch, EPOLLIN); });
       }
       return;
     }
@@ -181,7 +190,8 @@ void Service::dismiss(GuestAt g) {
   guests_.erase(g);
 }
 
-// Reads until `bytes` are in g.in. False when there aren't so many yet, or never will be: then g.fd is closed.
+// Reads until `bytes` are in g.in. False when there aren't so many yet, or never will be: then g.fd is
+// closed.
 bool Service::read_guest(Guest& g, size_t bytes) {
   while (g.in.size() < bytes) {
     char buffer[kHelloBytes];
@@ -205,14 +215,19 @@ bool Service::answer_hello(Guest& g) {
   g.wanted = {p.hello.purpose, p.hello.id, p.hello.token};
   g.rank = p.hello.rank;
   const Key* key = key_of(g.wanted);
-  const Status status = p.version != kProtocolVersion ? Status::other_version : key ? Status::welcome : Status::unknown;
+  const Status status = p.version != kProtocolVersion ? Status::other_version
+                        : key                         ? Status::welcome
+                                                      : Status::unknown;
   if (key) g.key = *key;
   g.reply = make_reply(status, g.key, g.hello);
   if (status == Status::other_version && may_complain())
-    log_warn("a process that speaks bootstrap protocol {} was turned away, this one speaks {}. Use the same Muster on all ranks",
-             p.version, kProtocolVersion);
+    log_warn(
+        "a process that speaks bootstrap protocol {} was turned away, this one speaks {}. Use the same "
+        "Muster on all ranks",
+        p.version, kProtocolVersion);
   // 80 bytes into an empty socket buffer: they fit or the connection is broken.
-  const bool sent = send(g.fd.get(), g.reply.data(), g.reply.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(g.reply.size());
+  const bool sent =
+      send(g.fd.get(), g.reply.data(), g.reply.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(g.reply.size());
   return sent && status == Status::welcome;
 }
 
@@ -229,7 +244,8 @@ void Service::on_guest(GuestAt g) {
     return;
   }
   if (!is_proof(g->key, g->hello, g->reply, g->in)) {
-    if (may_complain()) log_warn("a connection to this process was dropped: it failed to prove that it knows the key");
+    if (may_complain())
+      log_warn("a connection to this process was dropped: it failed to prove that it knows the key");
     return dismiss(g);
   }
   Arrival arrival{std::move(g->fd), g->rank, session_secret(g->key, g->hello, g->reply)};

@@ -1,5 +1,5 @@
-// The part of the bootstrap that a process has once: a thread that listens for all ids and communicators of the process,
-// greets who connects, and hands authenticated connections to whoever waits for them.
+// The part of the bootstrap that a process has once: a thread that listens for all ids and communicators of
+// the process, greets who connects, and hands authenticated connections to whoever waits for them.
 #pragma once
 
 #include <deque>
@@ -58,7 +58,8 @@ class Service {
   using Accept = std::function<void(Arrival)>;
   void open(const EndpointName& name, const Key& key, Accept accept);
   void close(const EndpointName& name);
-  // An endpoint that answers every client with this message, for those who come too late. The oldest are forgotten.
+  // An endpoint that answers every client with this message, for those who come too late. The oldest are
+  // forgotten.
   void retire(const EndpointName& name, const Key& key, std::string message);
   bool is_retired(const EndpointName& name) const { return retired_.contains(name); }
 
@@ -95,7 +96,8 @@ class Service {
   const Key* key_of(const EndpointName& name) const;
 
   Loop loop_;
-  std::map<std::pair<Address, std::string>, std::unique_ptr<Listener>> listeners_;  // by source address and port range
+  std::map<std::pair<Address, std::string>, std::unique_ptr<Listener>>
+      listeners_;  // by source address and port range
   std::map<Address, std::unique_ptr<Listener>> fixed_;
   std::map<EndpointName, Endpoint> endpoints_;
   struct Retired {

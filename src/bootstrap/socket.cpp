@@ -15,8 +15,8 @@ void set(int fd, int level, int name, T value) {
   setsockopt(fd, level, name, &value, sizeof value);  // all uses are wishes
 }
 
-// The chosen address is what the peer sees and answers to. The way out stays the kernel's: a socket pinned to a device hears
-// no answer that the peer's routes bring in by another one.
+// The chosen address is what the peer sees and answers to. The way out stays the kernel's: a socket pinned to
+// a device hears no answer that the peer's routes bring in by another one.
 void use_source(int fd, const Source& source, const Address& target) {
   const Address& from = source.address;
   if (from.family() != target.family() || from.kind == Address::Kind::local) return;
@@ -97,7 +97,8 @@ ProcessFd connect_to(const Address& target, const Source& source, Deadline deadl
       e = errno;
   }
   // A port of this host that nobody listens at can be given to the very socket that connects to it.
-  if (e == 0 && target.kind != Address::Kind::local && local_address(s.get()) == remote_address(s.get())) e = ECONNREFUSED;
+  if (e == 0 && target.kind != Address::Kind::local && local_address(s.get()) == remote_address(s.get()))
+    e = ECONNREFUSED;
   if (e != 0) {
     error = {e, "connect"};
     return ProcessFd();

@@ -1,4 +1,5 @@
-// Sockets with deadlines. All are non-blocking and close-on-exec; no call here raises SIGPIPE or is upset by EINTR.
+// Sockets with deadlines. All are non-blocking and close-on-exec; no call here raises SIGPIPE or is upset by
+// EINTR.
 #pragma once
 
 #include <string>
@@ -13,8 +14,8 @@ namespace muster {
 
 // A first failing system call, for callers that may try again.
 struct SocketError {
-  int error = 0;              // errno; 0: none
-  const char* call = "";      // "connect", "bind" ...
+  int error = 0;          // errno; 0: none
+  const char* call = "";  // "connect", "bind" ...
 };
 
 ProcessFd make_socket(int family, SocketError& error);
@@ -25,7 +26,8 @@ Address remote_address(int fd);
 // Keep-alive and no delay; without effect on UNIX sockets.
 void tune_stream(int fd);
 
-// Connects within the deadline, from `source` where that makes sense for this target. Empty with `error` set on failure.
+// Connects within the deadline, from `source` where that makes sense for this target. Empty with `error` set
+// on failure.
 ProcessFd connect_to(const Address& target, const Source& source, Deadline deadline, SocketError& error);
 
 enum class IoStatus { done, closed, expired, failed };
@@ -36,7 +38,8 @@ IoStatus recv_all(int fd, void* out, size_t bytes, Deadline deadline);
 // A message with its 32-bit length in front.
 std::string frame(std::string_view message);
 constexpr size_t kSmallFrame = 64 << 10;
-IoStatus recv_frame(int fd, std::string& out, Deadline deadline);  // longer than kSmallFrame: failed with EBADMSG
+IoStatus recv_frame(int fd, std::string& out,
+                    Deadline deadline);  // longer than kSmallFrame: failed with EBADMSG
 
 bool wait_for(int fd, short events, Deadline deadline);  // false: expired
 

@@ -16,7 +16,9 @@ constexpr size_t kCheckedBytes = sizeof(UniqueId) - kChecksumBytes;
 constexpr uint16_t kFixed = 1;
 
 std::string_view bytes_of(const UniqueId& id) { return {id.internal, sizeof id.internal}; }
-std::string checksum(std::string_view checked) { return std::string(view(hmac_sha256("muster id", checked)).substr(0, kChecksumBytes)); }
+std::string checksum(std::string_view checked) {
+  return std::string(view(hmac_sha256("muster id", checked)).substr(0, kChecksumBytes));
+}
 
 }  // namespace
 
@@ -28,7 +30,8 @@ UniqueId encode(const IdContent& c) {
   c.root.write(w);
   w.u64(c.place).u32(static_cast<uint32_t>(c.pid)).raw(host).raw(view(c.public_id)).raw(view(c.key));
   std::string all = w.take();
-  if (all.size() > kCheckedBytes) fail(Result::internal_error, "a unique id needs {} bytes, {} is the most", all.size(), kCheckedBytes);
+  if (all.size() > kCheckedBytes)
+    fail(Result::internal_error, "a unique id needs {} bytes, {} is the most", all.size(), kCheckedBytes);
   all.resize(kCheckedBytes);
   all += checksum(all);
   UniqueId id;
@@ -37,17 +40,22 @@ UniqueId encode(const IdContent& c) {
 }
 
 IdContent decode(const UniqueId& id) {
-  constexpr const char* remedy = "Pass all 128 bytes that make_unique_id returned on one rank, unchanged, to every rank";
+  constexpr const char* remedy =
+      "Pass all 128 bytes that make_unique_id returned on one rank, unchanged, to every rank";
   const std::string_view all = bytes_of(id);
   if (std::all_of(all.begin(), all.end(), [](char c) { return c == 0; }))
     fail(Result::invalid_argument, "the unique id is all zeros: it was never filled in. {}", remedy);
   Reader r(all);
-  if (r.raw(kMagic.size()) != kMagic) fail(Result::invalid_argument, "the unique id is garbage: it doesn't begin as one. {}", remedy);
+  if (r.raw(kMagic.size()) != kMagic)
+    fail(Result::invalid_argument, "the unique id is garbage: it doesn't begin as one. {}", remedy);
   if (const uint16_t version = r.u16(); version != kProtocolVersion)
-    fail(Result::invalid_argument, "the unique id is of bootstrap protocol {}, this process speaks {}. Use the same Muster on all ranks",
-         version, kProtocolVersion);
+    fail(
+        Result::invalid_argument,
+        "the unique id is of bootstrap protocol {}, this process speaks {}. Use the same Muster on all ranks",
+        version, kProtocolVersion);
   if (!equal_in_constant_time(checksum(all.substr(0, kCheckedBytes)), all.substr(kCheckedBytes)))
-    fail(Result::invalid_argument, "the unique id is damaged or was read half-written (its checksum is wrong). {}", remedy);
+    fail(Result::invalid_argument,
+         "the unique id is damaged or was read half-written (its checksum is wrong). {}", remedy);
   IdContent c;
   c.fixed = r.u8() == kFixed;
   c.root = Address::read(r);
@@ -65,7 +73,8 @@ UniqueId make_lone_id() {
   return encode({{}, false, host.place, host.pid, host.name, random_value<PublicId>(), random_value<Key>()});
 }
 
-UniqueId make_fixed_id(const Address& root, std::string_view identity, std::string_view secret, uint32_t generation) {
+UniqueId make_fixed_id(const Address& root, std::string_view identity, std::string_view secret,
+                       uint32_t generation) {
   IdContent c;
   c.root = root;
   c.fixed = true;

@@ -30,7 +30,8 @@ class Writer {
   std::string out_;
 };
 
-// Reads what Writer wrote. Past the end every value is zero or empty and ok() is false: ask once, after the last value.
+// Reads what Writer wrote. Past the end every value is zero or empty and ok() is false: ask once, after the
+// last value.
 class Reader {
  public:
   explicit Reader(std::string_view in) : in_(in) {}
@@ -57,7 +58,8 @@ class Reader {
   T integer() {
     const auto b = raw(sizeof(T));
     uint64_t v = 0;
-    for (size_t i = 0; i < b.size(); ++i) v |= static_cast<uint64_t>(static_cast<unsigned char>(b[i])) << (8 * i);
+    for (size_t i = 0; i < b.size(); ++i)
+      v |= static_cast<uint64_t>(static_cast<unsigned char>(b[i])) << (8 * i);
     return static_cast<T>(v);
   }
   std::string_view in_;
