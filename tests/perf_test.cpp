@@ -122,6 +122,18 @@ TEST(AllReducePerf, ExitStatuses) {
   EXPECT_EQ(shell("RANK=5 WORLD_SIZE=2 $perf -b 8 -e 8").status, 6);
 }
 
+TEST(AllReducePerf, ARowThatTakesTooLongEndsTheRun) {
+  // Rank 1 is stopped in the middle: rank 0 waits for it no longer than it may.
+  const Outcome o = shell(
+      "export perf; dir=$(mktemp -d); export dir; "
+      "$muster run -n 2 --grace 0.5 sh -c 'echo $$ > $dir/$RANK; exec $perf -b 8 -e 8 -N 0 -T 1 > "
+      "$dir/out.$RANK' & job=$!; "
+      "until grep -q float $dir/out.0 2>/dev/null; do sleep 0.05; done; kill -STOP $(cat $dir/1); wait $job; "
+      "echo status $?; rm -r $dir");
+  EXPECT_THAT(o.output,
+              AllOf(HasSubstr("not done after 1 s (-T)"), HasSubstr("rank 0 (pid "), HasSubstr("status 4")));
+}
+
 TEST(AllReducePerf, WritesJson) {
   const std::string path = testing::TempDir() + "/perf_test_" + std::to_string(getpid()) + ".json";
   const Outcome o = shell("MUSTER_JOB_KEY=secret $perf -t 2 -b 8 -e 64 -f 8 -n 4 -I 1 -J " + path);
