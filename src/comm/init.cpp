@@ -365,7 +365,8 @@ void join(const std::shared_ptr<Impl>& impl, const Config& config, Deadline dead
 }
 
 void set_up(const std::shared_ptr<Impl>& impl, int nranks, int rank, const UniqueId& id, const Config& config, Options options) {
-  if (nranks < 1) fail(Result::invalid_argument, "a communicator of {} ranks: 1 or more are needed", nranks);
+  constexpr int kMostRanks = 1 << 20;
+  if (nranks < 1 || nranks > kMostRanks) fail(Result::invalid_argument, "a communicator of {} ranks: 1 to {} are possible", nranks, kMostRanks);
   if (rank < 0 || rank >= nranks) fail(Result::invalid_argument, "rank {} is not in 0..{}", rank, nranks - 1);
   set_log_level(parse_log_level(options.text("MUSTER_LOG")));
   const auto seconds = [](double s) { return std::chrono::nanoseconds(static_cast<int64_t>(std::min(s, 1e9) * 1e9)); };
@@ -437,7 +438,9 @@ Communicator Communicator::from_environment(const Config& config) {
 }
 
 std::vector<Communicator> Communicator::init_all(int nranks, const Config& config) {
-  if (nranks < 1) fail(Result::invalid_argument, "init_all of {} ranks: 1 or more are needed", nranks);
+  constexpr int kMostThreads = 1 << 12;
+  if (nranks < 1 || nranks > kMostThreads)
+    fail(Result::invalid_argument, "init_all of {} ranks: 1 to {} are possible in one process", nranks, kMostThreads);
   const UniqueId id = nranks > 1 ? make_unique_id() : UniqueId{};
   std::vector<Communicator> all(static_cast<size_t>(nranks));
   std::vector<std::exception_ptr> errors(all.size());
