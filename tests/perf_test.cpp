@@ -122,7 +122,7 @@ TEST(AllReducePerf, ExitStatuses) {
   EXPECT_EQ(shell("RANK=5 WORLD_SIZE=2 $perf -b 8 -e 8").status, 6);
 }
 
-TEST(AllReducePerf, ARowThatTakesTooLongEndsTheRun) {
+TEST(AllReducePerf, ARowOverItsTimeEndsTheRun) {
   // Rank 1 is stopped in the middle: rank 0 waits for it no longer than it may.
   const Outcome o = shell(
       "export perf; dir=$(mktemp -d); export dir; "
