@@ -412,10 +412,9 @@ class PartRun {
           }
       constexpr size_t kMostPlans = 256;
       if (comm_.message_plans.size() > kMostPlans) comm_.message_plans.clear();
-      const size_t tile = comm_.transport ? comm_.transport->slot_bytes() : size_t{1} << 20;
       CompiledPlan compiled;
       try {
-        compiled = compile_messages(program, sizes, tile, comm_.transport.get());
+        compiled = compile_messages(program, sizes, choose_messages(comm_.inputs), comm_.transport.get());
       } catch (const Error& e) {
         comm_.set_error(e.code(), e.what(), true);  // memory is short on this rank only, and the others must not wait
         throw;

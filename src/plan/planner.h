@@ -39,12 +39,17 @@ struct Choice {
   int channels = 1;
   size_t tile_bytes = 0;       // of one chunk, per channel
   bool streamed = false;       // outputs are written with non-temporal stores
+  // Slot messages of this many bytes or more are, too: their lines then come from memory instead of out of the other
+  // core's cache.
+  size_t stream_slots = SIZE_MAX;
   std::string reason;
 };
 
 // Most ranks whose direct and window programs fit the kernel's 64 sources and stay few messages.
 inline constexpr int kMostDirect = 64;
 
+// How point-to-point messages run.
+Choice choose_messages(const PlanInputs& inputs);
 // How the call runs through slots. Throws invalid_usage when a forced algorithm can't do it.
 Choice choose(const CallShape& call, const PlanInputs& inputs);
 // How it runs when all buffers turn out to be windows; algorithm is null where slots are as good.

@@ -45,9 +45,10 @@ class Compiler {
                      std::all_of(plan_.steps.begin(), plan_.steps.end(), [](const CompiledStep& s) { return s.pieces <= 1; });
   }
 
-  void messages(const std::vector<MessageSize>& sizes, size_t tile_bytes) {
+  void messages(const std::vector<MessageSize>& sizes, const Choice& choice) {
+    plan_.choice = choice;
     plan_.call.coll = Coll::send_recv;
-    tile_bytes_ = tile_bytes;
+    tile_bytes_ = choice.tile_bytes;
     for (const Channel& c : program_.channels) channel(c, &sizes);
   }
 
@@ -113,6 +114,7 @@ class Compiler {
     for (const Ref& r : s.destinations) place(r, true, message);
     out.last_receive = static_cast<uint32_t>(plan_.receives.size());
     out.last_send = static_cast<uint32_t>(plan_.sends.size());
+    for (size_t i = s.sources.size(); i < s.sources.size() + s.destinations.size(); ++i) out.streams |= plan_.places[out.place + i].streams;
     for (size_t i = 0; i < s.sources.size() + s.destinations.size() && s.pieces; ++i)
       plan_.places[out.place + i].offset = plan_.offsets[out.offset + i];
     plan_.most_places = std::max<uint32_t>(plan_.most_places, static_cast<uint32_t>(s.sources.size() + s.destinations.size()));
@@ -131,7 +133,8 @@ class Compiler {
   void place(const Ref& r, bool destination, uint64_t message) {
     Place p;
     p.raw = r.raw && weigh_;
-    p.streams = destination && r.kind != Ref::Kind::slot && r.buffer == kOutput;
+    if (destination)
+      p.streams = r.kind == Ref::Kind::slot ? message >= plan_.choice.stream_slots : r.buffer == kOutput && plan_.choice.streamed;
     p.buffer = r.buffer;
     p.peer = r.peer;
     switch (r.kind) {
@@ -173,9 +176,9 @@ CompiledPlan compile(const Program& program, const CallShape& call, const Choice
   return plan;
 }
 
-CompiledPlan compile_messages(const Program& program, const std::vector<MessageSize>& sizes, size_t tile_bytes, Transport* transport) {
+CompiledPlan compile_messages(const Program& program, const std::vector<MessageSize>& sizes, const Choice& choice, Transport* transport) {
   CompiledPlan plan;
-  Compiler(program, transport, &plan).messages(sizes, tile_bytes);
+  Compiler(program, transport, &plan).messages(sizes, choice);
   return plan;
 }
 

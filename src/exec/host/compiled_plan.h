@@ -19,7 +19,7 @@ struct Place {
   enum class Kind : uint8_t { local, send, receive, window };
   Kind kind = Kind::local;
   bool raw = false;      // the factor of pre_mul_sum is applied when it is read
-  bool streams = false;  // may be written with non-temporal stores: user memory
+  bool streams = false;  // written with non-temporal stores
   uint16_t buffer = 0;
   int32_t peer = -1;
   SlotSender* sender = nullptr;
@@ -38,6 +38,7 @@ struct CompiledStep {
   uint32_t offset = 0;        // index of the first piece's offsets (one per place)
   uint64_t longest = 0;       // elements of the longest piece
   bool finish = false;
+  bool streams = false;       // one of its destinations does
   bool combines = false;      // more than one source, or a value to weigh or divide: a kernel rather than a copy
 };
 
@@ -87,6 +88,6 @@ struct MessageSize {
 };
 
 CompiledPlan compile(const Program& program, const CallShape& call, const Choice& choice, Transport* transport);
-CompiledPlan compile_messages(const Program& program, const std::vector<MessageSize>& sizes, size_t tile_bytes, Transport* transport);
+CompiledPlan compile_messages(const Program& program, const std::vector<MessageSize>& sizes, const Choice& choice, Transport* transport);
 
 }  // namespace muster

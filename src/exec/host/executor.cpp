@@ -148,7 +148,7 @@ bool Run::advance_short() {
         }
         weighted |= uint64_t{p.raw} << (i & 63);
       }
-      if (plan_.choice.streamed)
+      if (s.streams)
         for (uint32_t i = s.sources; i != n; ++i) streamed |= uint64_t{places[i].streams} << (i - s.sources);
       apply(s, at, s.longest, bytes, weighted, streamed);
     }
@@ -191,7 +191,7 @@ bool Run::step(const CompiledLoop& loop, const CompiledStep& s, uint64_t tile) {
         case Place::Kind::window: at[i] = (p.buffer == kInput ? windows_.input : windows_.output)[p.peer] + offsets[i] + shift; break;
       }
       weighted |= uint64_t{p.raw} << (i & 63);
-      if (i >= nsrc && plan_.choice.streamed) streamed |= uint64_t{p.streams} << (i - nsrc);
+      if (i >= nsrc) streamed |= uint64_t{p.streams} << (i - nsrc);
     }
     apply(s, at, length, length * loop.element, weighted, streamed);
     in_message += length * loop.element;
