@@ -152,7 +152,10 @@ Answer RingBootstrap::join_root(const Service::Listening& listening, uint64_t to
   if (!answer)
     fail(Result::remote_error, "{} at {} sent an answer that can't be read. Use the same Muster on all ranks",
          root, target.text());
-  if (answer->code != Result::success) fail(answer->code, "{}", answer->error);
+  if (answer->code != Result::success)
+    fail(answer->code, "{}{}", answer->error,
+         c.hindrance.empty() ? ""
+                             : fmt::format(" (rank {} came late, because before: {})", rank_, c.hindrance));
   return *answer;
 }
 

@@ -126,15 +126,15 @@ Connection dial(const Address& target, const Source& source, const Credentials& 
   const auto began = Deadline::Clock::now();
   Backoff backoff;
   int refused_in_row = 0;
+  std::string reason;
   for (int attempt = 1;; ++attempt) {
     const Deadline this_try = earlier(deadline, Deadline::after(kAttempt));
     SocketError error;
     ProcessFd fd = connect_to(target, source, this_try, error);
-    std::string reason;
     if (fd) {
       refused_in_row = 0;
       const Greeting g = greet(fd.get(), c, this_try);
-      if (g.outcome == Greeting::welcome) return {std::move(fd), g.secret};
+      if (g.outcome == Greeting::welcome) return {std::move(fd), g.secret, reason};
       if (g.outcome == Greeting::wrong_key)
         fail(Result::invalid_argument,
              "{} at {} can't prove that it knows the key: the id was damaged on its way, or another program "

@@ -70,6 +70,7 @@ Greeting greet(int fd, const Credentials& credentials, Deadline deadline);
 struct Connection {
   ProcessFd fd;
   Digest secret{};
+  std::string hindrance;  // why the attempt before the one that worked did not; empty: the first worked
 };
 struct DialPolicy {
   std::string whom;  // for messages: "the root of the unique id (host h, pid 7)"

@@ -3,6 +3,7 @@
 // whatever the ranks' threads do.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -74,7 +75,7 @@ class Ring : public std::enable_shared_from_this<Ring> {
   const int rank_, size_;
 
   // Loop thread only.
-  Link links_[2];
+  std::array<Link, 2> links_;  // by Side
   std::set<int> dead_;
   std::set<uint64_t> seen_;
   Report report_;

@@ -213,9 +213,9 @@ void Root::complete() {
         Answer{Result::success, {}, communicator_id, next.listener, next.token, next.host, prev.host}
             .encode());
   }
-  finish(fmt::format(
-      "this unique id was already used, for a communicator of {} ranks. Make a new one for each communicator",
-      nranks_));
+  finish(Result::invalid_argument, fmt::format("this unique id was already used, for a communicator of {} "
+                                               "ranks. Make a new one for each communicator",
+                                               nranks_));
 }
 
 void Root::give_up(Result code, const std::string& why) {
@@ -223,13 +223,13 @@ void Root::give_up(Result code, const std::string& why) {
   log_debug("root of a unique id gives up: {}", why);
   for (auto& [n, m] : members_)
     if (m.join) m.channel->send(Answer{code, why}.encode());
-  finish(
-      fmt::format("this unique id was already used, and the ranks that used it gave up: {}. Make a new one "
-                  "for each attempt",
-                  why));
+  finish(code, fmt::format(
+                   "this unique id was already used, and the ranks that used it gave up: {}. Make a new one "
+                   "for each attempt",
+                   why));
 }
 
-void Root::finish(const std::string& late) {
+void Root::finish(Result late_code, const std::string& late_text) {
   const auto self = shared_from_this();
   service_.loop().cancel(std::exchange(timer_, 0));
   for (auto& [n, m] : members_) {
@@ -242,7 +242,7 @@ void Root::finish(const std::string& late) {
     service_.close(name());
     service_.close_fixed(id_.root);
   } else {
-    service_.retire(name(), id_.key, Answer{Result::invalid_argument, late}.encode());
+    service_.retire(name(), id_.key, Answer{late_code, late_text}.encode());
   }
 }
 

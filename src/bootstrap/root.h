@@ -68,7 +68,7 @@ class Root : public std::enable_shared_from_this<Root> {
   void set_timer();
   void complete();
   void give_up(Result code, const std::string& why);
-  void finish(const std::string& message_for_late_ranks);
+  void finish(Result late_code, const std::string& late_text);  // for ranks that come later
 
   Service& service_;
   IdContent id_;
