@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstring>
 #include <functional>
@@ -380,6 +381,28 @@ TEST(Counts, AroundSlotsAndTiles) {
   run_process_ranks(2, body);
   const Variable no_windows("MUSTER_WINDOWS", "0"), small("MUSTER_SLOT_BYTES", "1K");
   run_threads(3, body);
+}
+
+// Where one rank's share has a tile more than another's.
+TEST(Counts, AroundWindowTiles) {
+  constexpr size_t tile = 4 << 20;
+  for (const size_t n : {size_t{2}, size_t{3}})
+    run_threads(static_cast<int>(n), [&](Communicator& c, int rank) {
+      for (const size_t more : {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{65}, size_t{200}}) {
+        const size_t count = n * tile + more;
+        std::vector<uint8_t> a(count, static_cast<uint8_t>(rank + 1)), b(count);
+        const auto expect_all = [&](int value) {
+          ASSERT_EQ(std::count(b.begin(), b.end(), static_cast<uint8_t>(value)), static_cast<ptrdiff_t>(count)) << count;
+        };
+        c.all_reduce(a.data(), b.data(), count, DataType::uint8, kSum);
+        expect_all(n == 2 ? 3 : 6);
+        b.assign(count, 0);
+        c.reduce(a.data(), b.data(), count, DataType::uint8, RedOp::max, 1);
+        expect_all(rank == 1 ? static_cast<int>(n) : 0);
+        c.broadcast(a.data(), b.data(), count, DataType::uint8, 1);
+        expect_all(2);
+      }
+    });
 }
 
 TEST(Counts, MoreChannelsThanElements) {

@@ -21,7 +21,7 @@ constexpr size_t kFlatBytes = 16 << 10;
 // 2.5 to 5 times faster.
 constexpr size_t kStreamSlots = 4096;
 // A window step is cut into tiles only so that an abort is noticed.
-constexpr size_t kWindowTile = 4 << 20;
+constexpr size_t kWindowTile = 256 << 20;
 
 uint64_t bytes_per_rank(const CallShape& c, int nranks) {
   const uint64_t chunk = c.count * size_of(c.type);
@@ -122,9 +122,8 @@ Choice choose_messages(const PlanInputs& in) {
 
 Choice choose_windows(const CallShape& call, const PlanInputs& in) {
   Choice c;
-  if (!in.windows || in.nranks == 1 || in.nranks > kMostDirect || !in.algorithm.empty()) {
-    if (in.algorithm != "window" || in.nranks == 1) return c;
-  }
+  if (!in.windows || in.nranks == 1 || in.nranks > kMostDirect) return c;
+  if (!in.algorithm.empty() && in.algorithm != "window") return c;
   if (call.op == RedOp::pre_mul_sum && reduces(call.coll)) return c;  // a peer's factor isn't known here
   if (in.algorithm != "window" && bytes_per_rank(call, in.nranks) < kWindowBytes) return c;
   c.algorithm = find_algorithm(call.coll, "window");

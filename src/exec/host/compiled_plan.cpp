@@ -68,10 +68,9 @@ class Compiler {
         tile = tile_bytes_;
       }
       loop.element = static_cast<uint32_t>(element_);
-      uint64_t longest = 0;
-      for (const Step& s : l.steps) longest = std::max(longest, step(s, c, tile));
+      for (const Step& s : l.steps) step(s, c, tile);
       loop.last = static_cast<uint32_t>(plan_.steps.size());
-      loop.tiles = std::max<uint64_t>(1, ceil_div(longest, tile));
+      loop.tiles = std::max<uint64_t>(1, ceil_div(longest_part(c), tile));
       plan_.loops.push_back(loop);
     }
     if (sizes) plan_.tile = tile_bytes_;
@@ -79,8 +78,16 @@ class Compiler {
     plan_.channels.push_back(out);
   }
 
-  // Returns the step's longest piece.
-  uint64_t step(const Step& s, const Channel& c, uint64_t tile) {
+  // The longest of all chunks' parts for this channel, also of chunks that only other ranks handle: ranks pass tokens once
+  // per tile, so all of them must count the same tiles.
+  uint64_t longest_part(const Channel& c) const {
+    uint64_t longest = 0;
+    for (uint64_t chunk = 0; chunk < chunks_; ++chunk)
+      longest = std::max(longest, Cut(cut_.length(chunk), c.parts, element_).length(c.part));
+    return longest;
+  }
+
+  void step(const Step& s, const Channel& c, uint64_t tile) {
     if (s.sources.size() > kMostPlaces || s.destinations.size() > kMostPlaces)
       fail(Result::invalid_usage, "{} {} of {} ranks has a step with {} sources and {} destinations; {} are the most. Choose another MUSTER_ALGO",
            program_.algorithm, name_of(program_.coll), program_.nranks, s.sources.size(), s.destinations.size(), kMostPlaces);
@@ -119,7 +126,6 @@ class Compiler {
       plan_.places[out.place + i].offset = plan_.offsets[out.offset + i];
     plan_.most_places = std::max<uint32_t>(plan_.most_places, static_cast<uint32_t>(s.sources.size() + s.destinations.size()));
     plan_.steps.push_back(out);
-    return out.longest;
   }
 
   uint64_t offset(const Ref& r, uint32_t piece) const {
