@@ -14,7 +14,7 @@ std::string fixed_width(double value, int width) {
   for (const int decimals : {2, 1, 0}) {
     const int needed = digits + (decimals ? decimals + 1 : 0);
     // Rounding may carry into one digit more.
-    if (const std::string text = fmt::format("{:{}.{}f}", value, width, decimals);
+    if (std::string text = fmt::format("{:{}.{}f}", value, width, decimals);
         needed <= width && text.size() <= static_cast<size_t>(width))
       return text;
   }

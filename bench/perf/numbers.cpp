@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 namespace muster::perf {
 namespace {
@@ -34,6 +35,7 @@ bool is_signed(DataType type) {
 
 uint64_t encode(double value, DataType type) {
   const FloatFormat f = format_of(type);
+  if (f.exponent_bits == 0) throw std::logic_error("encode: not a float");
   const int bias = static_cast<int>(ones(f.exponent_bits - 1));
   const uint64_t sign = uint64_t{std::signbit(value)} << (f.exponent_bits + f.mantissa_bits);
   const double magnitude = std::abs(value);
