@@ -44,11 +44,10 @@ class RingBootstrap final : public Bootstrap {
  public:
   RingBootstrap(const IdContent& id, int nranks, int rank) : id_(id), size_(nranks), rank_(rank) {}
   ~RingBootstrap() override {
-    if (is_forked_child())
-      new std::shared_ptr<Ring>(
-          ring_);  // its locks and waiters stayed in the parent: nothing of it can be taken apart here
-    else
+    if (!is_forked_child())
       leave(false);
+    else if (ring_)  // its locks and waiters stayed in the parent: it can't be taken apart here
+      new std::shared_ptr<Ring>(ring_);
   }
   void meet(const Options& options, Deadline deadline);
 
