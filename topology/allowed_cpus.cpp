@@ -1,8 +1,10 @@
 #include "topology/allowed_cpus.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <sstream>
@@ -72,6 +74,21 @@ double cpu_quota(const std::string& root) {
     }
   }
   return best;
+}
+
+size_t last_level_cache(const std::string& root) {
+  const auto cpus = allowed_cpus();
+  const std::string dir = fmt::format("{}/sys/devices/system/cpu/cpu{}/cache/index", root, cpus.empty() ? 0 : cpus[0]);
+  size_t largest = 0;
+  for (int i = 0; i < 10; ++i) {
+    const std::string text = first_line(dir + std::to_string(i) + "/size");
+    size_t n = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+    if (error != std::errc()) continue;
+    const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+    largest = std::max(largest, n << (unit == "K" ? 10 : unit == "M" ? 20 : unit == "G" ? 30 : 0));
+  }
+  return largest;
 }
 
 std::string host_name() {

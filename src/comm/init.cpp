@@ -118,10 +118,9 @@ class Card {
   std::map<std::string, std::string> fields_;
 };
 
-size_t last_level_cache() {
-  for (const int name : {_SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE})
-    if (const long n = sysconf(name); n > 0) return static_cast<size_t>(n);
-  return size_t{8} << 20;  // assumed where the system doesn't say
+size_t cache_or_guess() {
+  const size_t n = last_level_cache();
+  return n ? n : size_t{8} << 20;  // assumed where the system doesn't say
 }
 
 // 0 where the limits of this process don't allow one: large collectives cost a copy more then.
@@ -149,7 +148,7 @@ Card introduce(const Options& options) {
   for (const int cpu : allowed_cpus()) cpus += fmt::format("{} ", cpu);
   c.set("cpus", cpus);
   c.set("quota", cpu_quota());
-  c.set("cache", last_level_cache());
+  c.set("cache", cache_or_guess());
   c.set("shm", options.flag("NCCL_SHM_DISABLE") ? 0 : 1);
   return c;
 }
@@ -386,7 +385,7 @@ void set_up(const std::shared_ptr<Impl>& impl, int nranks, int rank, const Uniqu
     impl->name = config.name.empty() ? fmt::format("{:08x}", random_token() & 0xffffffff) : config.name;
     impl->ranks[0] = {host_name(), getpid(), true, nullptr, nullptr};
     in.same_process = true;
-    in.cache_bytes = last_level_cache();
+    in.cache_bytes = cache_or_guess();
     in.cores = 1;
     impl->ready.store(true);
     return;

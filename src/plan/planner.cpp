@@ -21,7 +21,9 @@ constexpr size_t kFlatBytes = 16 << 10;
 // 2.5 to 5 times faster.
 constexpr size_t kStreamSlots = 4096;
 // A window step is cut into tiles only so that an abort is noticed.
-constexpr size_t kWindowTile = 256 << 20;
+constexpr size_t kWindowTile = 4 << 20;
+// From here on results are stored into peers' buffers past the caches (bench/loop: 1 to 2 MiB).
+constexpr size_t kStreamWindows = 1 << 20;
 
 uint64_t bytes_per_rank(const CallShape& c, int nranks) {
   const uint64_t chunk = c.count * size_of(c.type);
@@ -128,7 +130,7 @@ Choice choose_windows(const CallShape& call, const PlanInputs& in) {
   if (in.algorithm != "window" && bytes_per_rank(call, in.nranks) < kWindowBytes) return c;
   c.algorithm = find_algorithm(call.coll, "window");
   c.tile_bytes = kWindowTile;
-  c.streamed = leaves_cache(call, in);
+  c.streamed = bytes_per_rank(call, in.nranks) >= kStreamWindows;
   c.reason = in.algorithm == "window" ? "MUSTER_ALGO" : fmt::format("from {} bytes on no copy is worth one more exchange", kWindowBytes);
   return c;
 }
