@@ -58,6 +58,7 @@ double cpu_quota(const std::string& root) {
     std::string path = line.substr(b + 1);
     const bool v2 = controllers.empty();
     if (!v2 && (',' + controllers + ',').find(",cpu,") == std::string::npos) continue;
+    if (!path.starts_with('/')) continue;
     for (;; path.resize(path.rfind('/'))) {
       if (path == "/") path.clear();
       if (v2) {
