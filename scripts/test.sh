@@ -25,6 +25,7 @@ build_and_test() {
 [ $# -gt 0 ] || set -- ci
 for step; do
   targets=""
+  case $step in asan | tsan) export MUSTER_TEST_LIMIT=240 ;; *) unset MUSTER_TEST_LIMIT ;; esac
   case $step in
     ci) build_and_test ci -LE long ;;
     long) build_and_test ci -L long ;;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "perf/names.h"
@@ -96,25 +97,28 @@ void reduce_randomly(DataType type, RedOp op, int n, size_t count, std::vector<s
   }
 }
 
-TEST(PerfData, EveryOrderGivesTheExpectedBits) {
+class PerfDataOfType : public testing::TestWithParam<NamedType> {};
+
+TEST_P(PerfDataOfType, EveryOrderGivesTheExpectedBits) {
   std::mt19937 random(1);
-  for (const NamedType& type : types())
-    for (const NamedOp& op : ops())
-      for (const int n : {1, 2, 3, 8, 17, 300}) {
-        // More ranks than some types have room for: the types with least room, and the operators that need
-        // it.
-        if (n == 300 && (size_of(type.type) > 2 || (op.op != RedOp::sum && op.op != RedOp::prod))) continue;
-        SCOPED_TRACE(testing::Message() << type.name << " " << op.name << " " << n << " ranks");
-        Data data(type.type, op.op, n);
-        const size_t count = n > 17 ? 40 : 400;
-        std::vector<std::byte> result(count * size_of(type.type));
-        reduce_randomly(type.type, op.op, n, count, result, data, random);
-        ASSERT_EQ(
-            data.count_wrong(result.data(), {.source = Content::kReduced, .first = 5, .count = count}, 1),
-            0u);
-        ASSERT_FALSE(HasFatalFailure());
-      }
+  const DataType type = GetParam().type;
+  for (const NamedOp& op : ops())
+    for (const int n : {1, 2, 3, 8, 17, 300}) {
+      // More ranks than some types have room for: the types with least room, and the operators that need it.
+      if (n == 300 && (size_of(type) > 2 || (op.op != RedOp::sum && op.op != RedOp::prod))) continue;
+      SCOPED_TRACE(testing::Message() << op.name << " " << n << " ranks");
+      Data data(type, op.op, n);
+      const size_t count = n > 17 ? 40 : 400;
+      std::vector<std::byte> result(count * size_of(type));
+      reduce_randomly(type, op.op, n, count, result, data, random);
+      ASSERT_EQ(data.count_wrong(result.data(), {.source = Content::kReduced, .first = 5, .count = count}, 1),
+                0u);
+      ASSERT_FALSE(HasFatalFailure());
+    }
 }
+
+INSTANTIATE_TEST_SUITE_P(Types, PerfDataOfType, testing::ValuesIn(types().begin(), types().end()),
+                         [](const auto& param) { return std::string(param.param.name); });
 
 TEST(PerfData, WrongDataIsCounted) {
   for (const NamedType& type : types()) {
