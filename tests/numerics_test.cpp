@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "algorithms/algorithms.h"
+#include "device/host/kernels.h"
 #include "kernels_reference.h"
 #include "muster/muster.h"
 #include "support/outcome.h"
@@ -178,6 +179,38 @@ TEST(SameBits, OfAnyBitPattern) {
             expect_equal_everywhere(c, v, algorithm + " " + name_of(type) + " " + name_of(op));
           }
     });
+  }
+}
+
+// On every instruction set, at every length and position: one NaN per type.
+TEST(SameBits, OfNaNs) {
+  for (const DataType type : kFloats) {
+    const size_t size = size_of(type);
+    constexpr size_t count = 300;
+    std::set<uint64_t> seen;
+    for (int target = 0; target < kernel_target_count(); ++target)
+      for (const RedOp op : {RedOp::sum, RedOp::prod, RedOp::max, RedOp::min})
+        for (uint32_t nsources = 2; nsources <= 5; ++nsources)
+          for (const size_t shift : {size_t{0}, size_t{1}, size_t{5}}) {
+            std::mt19937 random(nsources);
+            std::vector<Bytes> in(nsources, Bytes((count + shift) * size));
+            for (Bytes& v : in)
+              for (auto& b : v) b = static_cast<unsigned char>(random() % 2 ? 0xff : random());
+            Bytes out((count + shift) * size);
+            std::vector<const void*> sources;
+            for (const Bytes& v : in) sources.push_back(v.data() + shift * size);
+            void* destination = out.data() + shift * size;
+            ReduceArgs args;
+            args.sources = sources.data();
+            args.nsources = nsources;
+            args.destinations = &destination;
+            args.ndestinations = 1;
+            args.count = count;
+            reduce_kernel_of_target(target, type, op)(args);
+            for (size_t i = shift; i < count + shift; ++i)
+              if (const uint64_t bits = element(out, i, size); reference::is_nan(type, bits)) seen.insert(bits);
+          }
+    EXPECT_THAT(seen, testing::SizeIs(1)) << name_of(type);
   }
 }
 

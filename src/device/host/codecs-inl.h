@@ -68,6 +68,16 @@ HWY_INLINE Group<V, n> zip(F f, const Group<V, n>& a, const Group<V, n>& b) {
   }
 }
 
+// Which of two NaNs a sum takes after depends on how the compiler orders the operands, and differs between a loop's body and
+// its ends: every NaN becomes the same one.
+template <class D>
+HWY_INLINE hn::Vec<D> one_nan(D d, hn::Vec<D> v) {
+  const hn::RebindToUnsigned<D> bits;
+  using Word = hn::TFromD<decltype(bits)>;
+  constexpr auto quiet = static_cast<Word>(sizeof(Word) == 8 ? 0x7ff8000000000000u : 0x7fc00000u);
+  return hn::IfThenElse(hn::IsNaN(v), hn::BitCast(d, hn::Set(bits, quiet)), v);
+}
+
 template <class T>
 struct Native {
   using Element = T;
@@ -77,7 +87,12 @@ struct Native {
   static constexpr bool kSaturates = false;
 
   static HWY_INLINE Group<V, 1> decode(VBytes bytes) { return {hn::BitCast(D(), bytes)}; }
-  static HWY_INLINE VBytes encode(const Group<V, 1>& g) { return hn::BitCast(Bytes(), g.v); }
+  static HWY_INLINE VBytes encode(const Group<V, 1>& g) {
+    if constexpr (std::is_floating_point_v<T>)
+      return hn::BitCast(Bytes(), one_nan(D(), g.v));
+    else
+      return hn::BitCast(Bytes(), g.v);
+  }
 };
 
 struct Bfloat16 {
@@ -235,8 +250,8 @@ struct Float16 {
     return {{hn::PromoteTo(Floats(), lo)}, {hn::PromoteTo(Floats(), hi)}};
   }
   static MUSTER_INLINE VBytes encode(const Group<V, 2>& g) {
-    const auto lo = hn::BitCast(HalfOfWords16(), hn::DemoteTo(HalfOfHalves(), g.lo.v));
-    const auto hi = hn::BitCast(HalfOfWords16(), hn::DemoteTo(HalfOfHalves(), g.hi.v));
+    const auto lo = hn::BitCast(HalfOfWords16(), hn::DemoteTo(HalfOfHalves(), one_nan(Floats(), g.lo.v)));
+    const auto hi = hn::BitCast(HalfOfWords16(), hn::DemoteTo(HalfOfHalves(), one_nan(Floats(), g.hi.v)));
     return hn::BitCast(Bytes(), hn::Combine(Words16(), hi, lo));
   }
 

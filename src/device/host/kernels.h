@@ -9,7 +9,8 @@
 //  - a product of finite float8 never turns infinite on the way, so that a later factor of 0 gives 0
 //  - min / max give NaN if any input is NaN, and order -0 before +0
 //  - a weighted sum rounds the product, then the sum (no fused multiply-add): every instruction set gives the same
-// What bits a NaN has is not specified. All functions may be called from any thread at any time.
+//  - a NaN is the same quiet NaN whatever the inputs' were, so that ranks that combine for themselves get the same bits
+// All functions may be called from any thread at any time.
 #pragma once
 
 #include <cstddef>
