@@ -1,7 +1,8 @@
 // A connection: a FIFO of slots in one direction between two ranks, as the executors see it.
 //
-// Each slot is one control line (sequence, fingerprint, the first bytes of the message) and a data area for messages
-// that don't fit the line. The sender writes lines, the receiver writes the credit line; every line has one writer.
+// Each slot is one control line: sequence, fingerprint, and the message itself if it fits. Longer messages lie in a ring
+// of bytes, one behind the other, so that whatever their size the ring is gone round before its memory is used again:
+// a line that still lies in the other core's cache costs several times as much to write as one that doesn't. The sender writes lines, the receiver writes the credit line; every line has one writer.
 // Whatever the transport, executors work on this memory; shared memory is the memory itself, and a network transport
 // moves it when its progress() is called.
 #pragma once
@@ -43,11 +44,28 @@ struct Doorbell {
   void wake();
 };
 
+// Where the messages of one connection lie in its ring of bytes; both ends count alike. kSlots messages of the largest
+// size and a gap at the end always fit, so a message never meets one that the receiver still holds.
+class ByteRing {
+ public:
+  static constexpr size_t bytes_for(size_t largest_message) { return (kSlots + 1) * largest_message; }
+  explicit ByteRing(size_t largest_message) : size_(bytes_for(largest_message)) {}
+  size_t place(size_t bytes) {
+    const size_t at = at_ + bytes > size_ ? 0 : at_;
+    next_ = at + align_up(bytes, kCacheLine);
+    return at;
+  }
+  void advance() { at_ = next_; }
+
+ private:
+  size_t size_, at_ = 0, next_ = 0;
+};
+
 // The sending end. One thread.
 class SlotSender {
  public:
   SlotSender(ConnectionLines* lines, std::byte* data, size_t slot_bytes, Doorbell* receiver)
-      : lines_(lines), data_(data), slot_bytes_(slot_bytes), receiver_(receiver) {}
+      : lines_(lines), data_(data), ring_(slot_bytes), receiver_(receiver) {}
 
   bool ready() {
     if (next_ <= limit_) [[likely]] return true;
@@ -56,20 +74,20 @@ class SlotSender {
   }
   // Where the next message of `bytes` is to be written; ready() first.
   std::byte* acquire(size_t bytes) {
-    const uint64_t i = next_ % kSlots;
-    return bytes <= kInlineBytes ? lines_->slots[i].payload : data_ + i * slot_bytes_;
+    return bytes <= kInlineBytes ? lines_->slots[next_ % kSlots].payload : data_ + ring_.place(bytes);
   }
   void commit(uint64_t fingerprint) {
     SlotLine& line = lines_->slots[next_ % kSlots];
     line.fingerprint = fingerprint;
     line.sequence.store(next_++, std::memory_order_release);
+    ring_.advance();
     receiver_->ring();
   }
 
  private:
   ConnectionLines* lines_;
   std::byte* data_;
-  size_t slot_bytes_;
+  ByteRing ring_;
   Doorbell* receiver_;
   uint64_t next_ = 1;        // number of the next message
   uint64_t limit_ = kSlots;  // highest number that may be sent, by the credit last seen
@@ -79,15 +97,14 @@ class SlotSender {
 class SlotReceiver {
  public:
   SlotReceiver(ConnectionLines* lines, const std::byte* data, size_t slot_bytes, Doorbell* sender)
-      : lines_(lines), data_(data), slot_bytes_(slot_bytes), sender_(sender) {}
+      : lines_(lines), data_(data), ring_(slot_bytes), sender_(sender) {}
 
   bool ready() const { return line().sequence.load(std::memory_order_acquire) == next_; }
   uint64_t fingerprint() const { return line().fingerprint; }
-  const std::byte* peek(size_t bytes) const {
-    return bytes <= kInlineBytes ? line().payload : data_ + next_ % kSlots * slot_bytes_;
-  }
+  const std::byte* peek(size_t bytes) { return bytes <= kInlineBytes ? line().payload : data_ + ring_.place(bytes); }
   void release() {
     lines_->credit.consumed.store(next_++, std::memory_order_release);
+    ring_.advance();
     sender_->ring();
   }
 
@@ -95,7 +112,7 @@ class SlotReceiver {
   const SlotLine& line() const { return lines_->slots[next_ % kSlots]; }
   ConnectionLines* lines_;
   const std::byte* data_;
-  size_t slot_bytes_;
+  ByteRing ring_;
   Doorbell* sender_;
   uint64_t next_ = 1;
 };

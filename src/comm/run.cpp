@@ -72,7 +72,7 @@ class CollectiveRun {
       start_exchange();
     } else {
       if (plan_->skip) --plan_->skip;
-      start(plan_->slots);
+      start_slots();
     }
   }
 
@@ -82,7 +82,7 @@ class CollectiveRun {
       if (exchanging_)
         finish_exchange();
       else
-        run_.reset();
+        finish();
     }
     return moved;
   }
@@ -93,15 +93,25 @@ class CollectiveRun {
   const Call& call() const { return call_; }
 
  private:
-  void start(const CompiledPlan& plan, WindowTable windows = {}) {
+  void start_slots() {
+    trying_ = (plan_->slots.streams & kStreamSlot) != 0;
+    start(plan_->slots, {}, trying_ && plan_->trial.begin());
+  }
+
+  void finish() {
+    if (trying_) plan_->trial.end();
+    run_.reset();
+  }
+
+  void start(const CompiledPlan& plan, WindowTable windows, bool stream_slots) {
     buffers_[kInput] = static_cast<std::byte*>(const_cast<void*>(call_.send));
     buffers_[kOutput] = static_cast<std::byte*>(call_.recv);
     if (plan.scratch_bytes) {
       if (comm_.scratch.size() < plan.scratch_bytes) comm_.scratch.resize(plan.scratch_bytes);
       buffers_[kScratch] = comm_.scratch.data();
     }
-    run_.emplace(plan, buffers_, &fingerprint_, call_.weight_bits, windows);
-    if (run_->done()) run_.reset();
+    run_.emplace(plan, buffers_, &fingerprint_, call_.weight_bits, windows, stream_slots);
+    if (run_->done()) finish();
   }
 
   void start_exchange() {
@@ -145,7 +155,7 @@ class CollectiveRun {
       // Ask less and less often while the answer stays no; once in 64 calls costs nothing that can be measured.
       plan_->misses = std::min(plan_->misses + 1, 6u);
       plan_->skip = (1u << plan_->misses) - 1;
-      start(plan_->slots);
+      start_slots();
       return;
     }
     plan_->misses = 0;
@@ -156,7 +166,7 @@ class CollectiveRun {
       comm_.window_input[static_cast<size_t>(r)] = base + all[r].input;
       comm_.window_output[static_cast<size_t>(r)] = base + all[r].output;
     }
-    start(*plan_->windows, {comm_.window_input.data(), comm_.window_output.data()});
+    start(*plan_->windows, {comm_.window_input.data(), comm_.window_output.data()}, false);
   }
 
   Impl& comm_;
@@ -166,6 +176,7 @@ class CollectiveRun {
   std::byte* buffers_[3] = {};
   BufferDescriptor mine_;
   bool exchanging_ = false;
+  bool trying_ = false;  // the plan's StoreTrial watches this call
   std::optional<Run> run_;
 };
 

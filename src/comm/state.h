@@ -16,6 +16,7 @@
 #include "device/host/arena.h"
 #include "exec/host/compiled_plan.h"
 #include "exec/host/executor.h"
+#include "exec/host/store_trial.h"
 #include "exec/host/waiter.h"
 #include "muster/muster.h"
 #include "plan/planner.h"
@@ -55,6 +56,7 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
     // Calls of this shape for which no exchange of buffers is made, because the last ones found no windows. All ranks see
     // the same answers, so they count alike.
     uint32_t misses = 0, skip = 0;
+    StoreTrial trial;  // of `slots`
     uint64_t shape_hash = 0;
   };
 

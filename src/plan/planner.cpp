@@ -16,9 +16,8 @@ size_t one_shot_limit(int nranks) { return nranks <= 2 ? 2048 : nranks <= 4 ? 20
 constexpr size_t kWindowBytes = 4096;
 // Root sends to all: fine while it is few and small.
 constexpr size_t kFlatBytes = 16 << 10;
-// From here on a slot is written past the caches. Between cores that share a cache this costs nothing that can be
-// measured; between cores that don't, where taking a modified line from the other's cache is slowest of all, it is
-// 2.5 to 5 times faster.
+// Shorter messages are written through the caches. Longer ones may go past them, if that is faster between these
+// cores (store_trial.h).
 constexpr size_t kStreamSlots = 4096;
 // A window step is cut into tiles only so that an abort is noticed.
 constexpr size_t kWindowTile = 4 << 20;

@@ -39,8 +39,8 @@ struct Choice {
   int channels = 1;
   size_t tile_bytes = 0;       // of one chunk, per channel
   bool streamed = false;       // outputs are written with non-temporal stores
-  // Slot messages of this many bytes or more are, too: their lines then come from memory instead of out of the other
-  // core's cache.
+  // Slot messages of this many bytes or more may be, too, so that their lines come from memory instead of out of the
+  // other core's cache.
   size_t stream_slots = SIZE_MAX;
   std::string reason;
 };

@@ -36,7 +36,7 @@ Segment::Segment(const Geometry& g, Fd fd) : geometry_(g), fd_(std::move(fd)) {
   const size_t connections = static_cast<size_t>(g.nranks) * g.nranks * g.lanes;
   lines_at_ = align_up(kControlAt + sizeof(RankControl) * g.nranks, kPage);
   data_at_ = align_up(lines_at_ + connections * sizeof(ConnectionLines), kPage);
-  bytes_ = data_at_ + connections * kSlots * g.slot_bytes;
+  bytes_ = data_at_ + connections * ByteRing::bytes_for(g.slot_bytes);
 }
 
 std::shared_ptr<Segment> Segment::create(const Geometry& g, uint64_t token, Fd* descriptor) {
@@ -97,12 +97,12 @@ ConnectionLines* Segment::lines(int from, int to, int lane) {
 }
 
 std::byte* Segment::data(int from, int to, int lane) {
-  const size_t bytes = kSlots * geometry_.slot_bytes;
+  const size_t bytes = ByteRing::bytes_for(geometry_.slot_bytes);
   return base_ + data_at_ + index(from, to, lane) * bytes;
 }
 
 void Segment::reserve_data(int from, int to, int lane) {
-  const size_t bytes = kSlots * geometry_.slot_bytes;
+  const size_t bytes = ByteRing::bytes_for(geometry_.slot_bytes);
   reserve(data_at_ + index(from, to, lane) * bytes, bytes);
 }
 

@@ -122,6 +122,7 @@ class Compiler {
     out.last_receive = static_cast<uint32_t>(plan_.receives.size());
     out.last_send = static_cast<uint32_t>(plan_.sends.size());
     for (size_t i = s.sources.size(); i < s.sources.size() + s.destinations.size(); ++i) out.streams |= plan_.places[out.place + i].streams;
+    plan_.streams |= out.streams;
     for (size_t i = 0; i < s.sources.size() + s.destinations.size() && s.pieces; ++i)
       plan_.places[out.place + i].offset = plan_.offsets[out.offset + i];
     plan_.most_places = std::max<uint32_t>(plan_.most_places, static_cast<uint32_t>(s.sources.size() + s.destinations.size()));
@@ -140,7 +141,8 @@ class Compiler {
     Place p;
     p.raw = r.raw && weigh_;
     if (destination)
-      p.streams = r.kind == Ref::Kind::slot ? message >= plan_.choice.stream_slots : r.buffer == kOutput && plan_.choice.streamed;
+      p.streams = r.kind == Ref::Kind::slot ? (message >= plan_.choice.stream_slots ? kStreamSlot : 0)
+                                            : (r.buffer == kOutput && plan_.choice.streamed ? kStreamOutput : 0);
     p.buffer = r.buffer;
     p.peer = r.peer;
     switch (r.kind) {

@@ -15,11 +15,14 @@ namespace muster {
 // Most sources, and most destinations, of one step: bits of ReduceArgs::weighted and ::streamed.
 inline constexpr uint32_t kMostPlaces = 64;
 
+enum : uint8_t { kStreamOutput = 1, kStreamSlot = 2 };
+
 struct Place {
   enum class Kind : uint8_t { local, send, receive, window };
   Kind kind = Kind::local;
   bool raw = false;      // the factor of pre_mul_sum is applied when it is read
-  bool streams = false;  // written with non-temporal stores
+  // Bit kStreamOutput or kStreamSlot: a destination that is written with non-temporal stores when a run asks for it.
+  uint8_t streams = 0;
   uint16_t buffer = 0;
   int32_t peer = -1;
   SlotSender* sender = nullptr;
@@ -38,7 +41,7 @@ struct CompiledStep {
   uint32_t offset = 0;        // index of the first piece's offsets (one per place)
   uint64_t longest = 0;       // elements of the longest piece
   bool finish = false;
-  bool streams = false;       // one of its destinations does
+  uint8_t streams = 0;        // of all its destinations
   bool combines = false;      // more than one source, or a value to weigh or divide: a kernel rather than a copy
 };
 
@@ -79,6 +82,7 @@ struct CompiledPlan {
   uint32_t most_places = 0;       // of one step
   ReduceFn kernel = nullptr;
   uint32_t divisor = 0;
+  uint8_t streams = 0;            // of all its steps
 };
 
 // Sizes of a send_recv program's messages, in call order.

@@ -4,8 +4,14 @@
 
 namespace muster {
 
-Run::Run(const CompiledPlan& plan, std::byte* const* buffers, const uint64_t* fingerprints, uint64_t weight_bits, WindowTable windows)
-    : plan_(plan), buffers_(buffers), fingerprints_(fingerprints), weight_bits_(weight_bits), windows_(windows) {
+Run::Run(const CompiledPlan& plan, std::byte* const* buffers, const uint64_t* fingerprints, uint64_t weight_bits, WindowTable windows,
+         bool stream_slots)
+    : plan_(plan),
+      buffers_(buffers),
+      fingerprints_(fingerprints),
+      weight_bits_(weight_bits),
+      windows_(windows),
+      streams_(stream_slots ? kStreamOutput | kStreamSlot : kStreamOutput) {
   if (plan.is_short) {
     remaining_ = 1;
     return;
@@ -148,8 +154,8 @@ bool Run::advance_short() {
         }
         weighted |= uint64_t{p.raw} << (i & 63);
       }
-      if (s.streams)
-        for (uint32_t i = s.sources; i != n; ++i) streamed |= uint64_t{places[i].streams} << (i - s.sources);
+      if (s.streams & streams_)
+        for (uint32_t i = s.sources; i != n; ++i) streamed |= uint64_t{(places[i].streams & streams_) != 0} << (i - s.sources);
       apply(s, at, s.longest, bytes, weighted, streamed);
     }
     hand_over(s, fingerprint);
@@ -191,7 +197,7 @@ bool Run::step(const CompiledLoop& loop, const CompiledStep& s, uint64_t tile) {
         case Place::Kind::window: at[i] = (p.buffer == kInput ? windows_.input : windows_.output)[p.peer] + offsets[i] + shift; break;
       }
       weighted |= uint64_t{p.raw} << (i & 63);
-      if (i >= nsrc) streamed |= uint64_t{p.streams} << (i - nsrc);
+      if (i >= nsrc) streamed |= uint64_t{(p.streams & streams_) != 0} << (i - nsrc);
     }
     apply(s, at, length, length * loop.element, weighted, streamed);
     in_message += length * loop.element;

@@ -26,9 +26,9 @@ struct FingerprintMismatch {
 class Run {
  public:
   // `buffers`: input, output, scratch; or, for send_recv, each message's memory. `fingerprints`: one for a collective,
-  // else one per message.
+  // else one per message. `stream_slots`: long messages are written past the caches.
   Run(const CompiledPlan& plan, std::byte* const* buffers, const uint64_t* fingerprints, uint64_t weight_bits = 0,
-      WindowTable windows = {});
+      WindowTable windows = {}, bool stream_slots = true);
 
   // Takes every step that can be taken now. True if there was one. Throws FingerprintMismatch.
   bool advance();
@@ -57,6 +57,7 @@ class Run {
   uint64_t weight_bits_;
   WindowTable windows_;
   uint32_t remaining_ = 0;
+  uint8_t streams_;
   uint32_t short_step_ = 0;  // of a short plan
   Cursor* cursors_ = nullptr;
   std::unique_ptr<Cursor[]> many_;
