@@ -80,6 +80,8 @@ class SlotSender {
     SlotLine& line = lines_->slots[next_ % kSlots];
     line.fingerprint = fingerprint;
     line.sequence.store(next_++, std::memory_order_release);
+    // The receiver is long done with the next line: take it back now rather than when a message waits for it.
+    __builtin_prefetch(&lines_->slots[next_ % kSlots], 1);
     ring_.advance();
     receiver_->ring();
   }
@@ -99,13 +101,21 @@ class SlotReceiver {
   SlotReceiver(ConnectionLines* lines, const std::byte* data, size_t slot_bytes, Doorbell* sender)
       : lines_(lines), data_(data), ring_(slot_bytes), sender_(sender) {}
 
-  bool ready() const { return line().sequence.load(std::memory_order_acquire) == next_; }
+  bool ready() {
+    if (line().sequence.load(std::memory_order_acquire) == next_) return true;
+    waited_ = true;
+    return false;
+  }
   uint64_t fingerprint() const { return line().fingerprint; }
   const std::byte* peek(size_t bytes) { return bytes <= kInlineBytes ? line().payload : data_ + ring_.place(bytes); }
   void release() {
     lines_->credit.consumed.store(next_++, std::memory_order_release);
     ring_.advance();
     sender_->ring();
+    // A message that was there at the first look says that the sender is ahead: fetch its next line meanwhile. When it
+    // isn't, fetching the line early would only take it away from the sender again.
+    if (!waited_) __builtin_prefetch(&line());
+    waited_ = false;
   }
 
  private:
@@ -115,6 +125,7 @@ class SlotReceiver {
   ByteRing ring_;
   Doorbell* sender_;
   uint64_t next_ = 1;
+  bool waited_ = false;  // for the message in question
 };
 
 }  // namespace muster

@@ -77,8 +77,10 @@ bool fits_whole(const CallShape& call, const PlanInputs& in) {
   return bytes_per_rank(call, in.nranks) + in.nranks * kCacheLine * 2 <= in.slot_bytes;
 }
 
+// All ranks' inputs and outputs together fill half the last-level cache or more: what is written now is gone from it
+// before it is read again.
 bool leaves_cache(const CallShape& call, const PlanInputs& in) {
-  return 2 * bytes_per_rank(call, in.nranks) * static_cast<uint64_t>(in.nranks) > in.cache_bytes;
+  return 2 * bytes_per_rank(call, in.nranks) * static_cast<uint64_t>(in.nranks) >= in.cache_bytes / 2;
 }
 
 }  // namespace

@@ -96,14 +96,15 @@ ConnectionLines* Segment::lines(int from, int to, int lane) {
   return reinterpret_cast<ConnectionLines*>(base_ + at);
 }
 
-std::byte* Segment::data(int from, int to, int lane) {
-  const size_t bytes = ByteRing::bytes_for(geometry_.slot_bytes);
-  return base_ + data_at_ + index(from, to, lane) * bytes;
+size_t Segment::data_offset(int from, int to, int lane) const {
+  const size_t pair = static_cast<size_t>(from) * geometry_.nranks + to;
+  return data_at_ + pair * data_bytes_of_pair() + lane * ByteRing::bytes_for(geometry_.slot_bytes);
 }
 
+std::byte* Segment::data(int from, int to, int lane) { return base_ + data_offset(from, to, lane); }
+
 void Segment::reserve_data(int from, int to, int lane) {
-  const size_t bytes = ByteRing::bytes_for(geometry_.slot_bytes);
-  reserve(data_at_ + index(from, to, lane) * bytes, bytes);
+  reserve(data_offset(from, to, lane), ByteRing::bytes_for(slot_bytes(lane)));
 }
 
 size_t Segment::resident_bytes() const {

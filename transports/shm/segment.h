@@ -44,7 +44,8 @@ class Segment {
   struct Geometry {
     int nranks = 0;
     int lanes = 0;
-    size_t slot_bytes = 0;
+    size_t slot_bytes = 0;       // largest message of a lane
+    size_t last_slot_bytes = 0;  // of the last lane, which has point-to-point messages
     friend bool operator==(const Geometry&, const Geometry&) = default;
   };
 
@@ -57,6 +58,7 @@ class Segment {
   Segment& operator=(const Segment&) = delete;
 
   const Geometry& geometry() const { return geometry_; }
+  size_t slot_bytes(int lane) const { return lane == geometry_.lanes - 1 ? geometry_.last_slot_bytes : geometry_.slot_bytes; }
   uint64_t token() const;
   ErrorRecord& error();
   RankControl& control(int rank);
@@ -71,6 +73,7 @@ class Segment {
  private:
   Segment(const Geometry& g, Fd fd);
   size_t index(int from, int to, int lane) const;
+  size_t data_offset(int from, int to, int lane) const;
   void reserve(size_t offset, size_t bytes);
 
   Geometry geometry_;
