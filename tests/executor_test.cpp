@@ -177,7 +177,7 @@ TEST_P(Executor, EveryAlgorithmIsExact) {
             if (!rooted(a.coll) && root != 0) continue;
             if (in_place && rooted(a.coll) && a.coll != Coll::broadcast && a.coll != Coll::reduce && root != n - 1) continue;
             Fd descriptor;
-            const auto segment = Segment::create({n, 2, 4096}, 1, &descriptor);
+            const auto segment = Segment::create({n, 2, 4096, 4096}, 1, &descriptor);
             SCOPED_TRACE(testing::Message() << name_of(a.coll) << " " << a.name << ", " << n << " ranks, count " << count << ", root " << root
                                             << (in_place ? ", in place" : "") << ", channels " << channels);
             run_case({&a, n, count, root, in_place, channels, a.whole ? size_t{4096} : size_t{1024}}, segment);

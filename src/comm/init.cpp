@@ -223,7 +223,7 @@ void share_memory(Impl& impl, const std::vector<Card>& cards, Deadline deadline)
     return v;
   };
   const bool one_process = impl.inputs.same_process;
-  const Segment::Geometry geometry{n, impl.inputs.lanes + 1, impl.inputs.slot_bytes};
+  const Segment::Geometry geometry{n, impl.inputs.lanes + 1, impl.inputs.slot_bytes, impl.inputs.message_bytes};
   Fd descriptor;
   agree(bootstrap, problem_of([&] {
           if (impl.rank == 0) impl.segment = segments().get(id, [&] { return Segment::create(geometry, token(0), &descriptor); });
@@ -306,6 +306,7 @@ void apply_options(Impl& impl) {
   if (slot && (slot < 1024 || slot > (1 << 20) || slot % kCacheLine))
     fail(Result::invalid_usage, "MUSTER_SLOT_BYTES={}: 1K to 1M in steps of {} bytes are possible", slot, kCacheLine);
   in.slot_bytes = slot ? slot : kSlotBytes;
+  in.message_bytes = align_up(in.slot_bytes / 2, kCacheLine);  // so that two ranks' memory stays under 4 MiB
   check_forced_algorithm(in.algorithm);
   WaitPolicy::choose(o.text("MUSTER_WAIT"), 1, 1);  // refuses what is no word of its own
 }

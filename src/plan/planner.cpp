@@ -118,7 +118,7 @@ Choice choose(const CallShape& call, const PlanInputs& in) {
 
 Choice choose_messages(const PlanInputs& in) {
   Choice c;
-  c.tile_bytes = in.slot_bytes ? in.slot_bytes : kWindowTile;
+  c.tile_bytes = in.message_bytes;
   c.stream_slots = kStreamSlots;
   return c;
 }

@@ -26,6 +26,7 @@ struct PlanInputs {
   int cores = 1;              // cores that the ranks of this host may use together
   int lanes = 1;              // connections between two ranks, per direction
   size_t slot_bytes = 0;
+  size_t message_bytes = 0;   // the same of point-to-point messages
   size_t cache_bytes = 0;     // last-level cache
   bool windows = false;       // every rank can map every other rank's mem_alloc memory
   bool same_process = false;  // all ranks are threads of one process: all memory is a window

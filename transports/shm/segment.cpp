@@ -96,15 +96,13 @@ ConnectionLines* Segment::lines(int from, int to, int lane) {
   return reinterpret_cast<ConnectionLines*>(base_ + at);
 }
 
-size_t Segment::data_offset(int from, int to, int lane) const {
-  const size_t pair = static_cast<size_t>(from) * geometry_.nranks + to;
-  return data_at_ + pair * data_bytes_of_pair() + lane * ByteRing::bytes_for(geometry_.slot_bytes);
+std::byte* Segment::data(int from, int to, int lane) {
+  return base_ + data_at_ + index(from, to, lane) * ByteRing::bytes_for(geometry_.slot_bytes);
 }
 
-std::byte* Segment::data(int from, int to, int lane) { return base_ + data_offset(from, to, lane); }
-
 void Segment::reserve_data(int from, int to, int lane) {
-  reserve(data_offset(from, to, lane), ByteRing::bytes_for(slot_bytes(lane)));
+  const size_t stride = ByteRing::bytes_for(geometry_.slot_bytes);
+  reserve(data_at_ + index(from, to, lane) * stride, ByteRing::bytes_for(slot_bytes(lane)));
 }
 
 size_t Segment::resident_bytes() const {
@@ -121,7 +119,7 @@ ShmTransport::ShmTransport(std::shared_ptr<Segment> segment, int rank) : segment
 SlotSender& ShmTransport::sender(int peer, int lane, size_t largest) {
   Sender& s = senders_[static_cast<size_t>(peer) * lanes() + lane];
   if (!s.end)
-    s.end = std::make_unique<SlotSender>(segment_->lines(rank_, peer, lane), segment_->data(rank_, peer, lane), slot_bytes(),
+    s.end = std::make_unique<SlotSender>(segment_->lines(rank_, peer, lane), segment_->data(rank_, peer, lane), segment_->slot_bytes(lane),
                                          &segment_->control(peer).doorbell);
   if (largest > kInlineBytes && !s.has_data) {
     segment_->reserve_data(rank_, peer, lane);
@@ -133,7 +131,7 @@ SlotSender& ShmTransport::sender(int peer, int lane, size_t largest) {
 SlotReceiver& ShmTransport::receiver(int peer, int lane) {
   auto& r = receivers_[static_cast<size_t>(peer) * lanes() + lane];
   if (!r)
-    r = std::make_unique<SlotReceiver>(segment_->lines(peer, rank_, lane), segment_->data(peer, rank_, lane), slot_bytes(),
+    r = std::make_unique<SlotReceiver>(segment_->lines(peer, rank_, lane), segment_->data(peer, rank_, lane), segment_->slot_bytes(lane),
                                        &segment_->control(peer).doorbell);
   return *r;
 }

@@ -73,7 +73,6 @@ class Segment {
  private:
   Segment(const Geometry& g, Fd fd);
   size_t index(int from, int to, int lane) const;
-  size_t data_offset(int from, int to, int lane) const;
   void reserve(size_t offset, size_t bytes);
 
   Geometry geometry_;
