@@ -14,7 +14,6 @@ constexpr Option kTable[] = {
     {"MUSTER_SLOT_BYTES", OptionType::size, "0", "largest message of one slot, 1K to 1M; 0 lets the planner choose", true},
     {"MUSTER_REPRODUCIBLE", OptionType::flag, "0", "1: one reduction order (by rank) at every size, placement and transport", true},
     {"MUSTER_WINDOWS", OptionType::flag, "1", "0: never load or store a peer's buffer directly", true},
-    {"MUSTER_CMA", OptionType::flag, "1", "0: never use process_vm_readv, even where the probe at init succeeds", true},
     {"MUSTER_CHECK", OptionType::flag, "0", "1: run the checker on every program before its first use (slow; for debugging)", false},
     {"MUSTER_TIMEOUT", OptionType::seconds, "0", "seconds one collective may take before it fails with a timeout; 0 = no limit", false},
     {"MUSTER_STALL_WARN", OptionType::seconds, "30", "seconds a call may wait before a warning names the ranks it waits for; 0 = never", false},
