@@ -127,7 +127,7 @@ TEST(Mismatch, CountsOfAllGather) { everywhere(4, all_gather(100 * 2560, kFloat,
 TEST(Mismatch, TypesOfDifferentWidth) { everywhere(3, all_reduce(1, DataType::bfloat16), all_reduce(1, kFloat)); }
 TEST(Mismatch, TypesOfTheSameWidth) { everywhere(3, all_reduce(1, kInt), all_reduce(1, kFloat)); }
 TEST(Mismatch, TypesOfTheSameWidthLarge) { everywhere(2, all_reduce(100000, kInt), all_reduce(100000, kFloat)); }
-TEST(Mismatch, FloatAgainstLong) { everywhere(2, all_reduce(1024, kFloat), all_reduce(1024, kLong)); }
+TEST(Mismatch, FloatAgainstInt64) { everywhere(2, all_reduce(1024, kFloat), all_reduce(1024, kLong)); }
 TEST(Mismatch, Operations) { everywhere(3, all_reduce(1000, kFloat, RedOp::max), all_reduce(1000, kFloat, RedOp::avg)); }
 TEST(Mismatch, Collectives) { everywhere(4, broadcast(1, kLong, 0), all_reduce(25, kFloat), true); }
 TEST(Mismatch, CollectivesLarge) { everywhere(2, all_gather(50000, kFloat, 2), all_reduce(50000, kFloat)); }
