@@ -100,6 +100,19 @@ TEST(Options, AnAlgorithmThatACollectiveLacksIsSkippedAndSaid) {
   });
 }
 
+TEST(Options, ProgramsAreCheckedBeforeTheyAreUsed) {
+  const Variable check("MUSTER_CHECK", "1"), log("MUSTER_LOG", "info");
+  testing::internal::CaptureStderr();
+  run_threads(3, [](Communicator& c, int rank) {
+    for (const size_t count : {size_t{1}, size_t{30000}}) {
+      std::vector<int> a(count, rank), b(count);
+      c.all_reduce(a.data(), b.data(), count, DataType::int32, RedOp::sum);
+      EXPECT_THAT(b, testing::Each(3));
+    }
+  });
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("all_reduce(count 30000, int32, sum) on 3 ranks is proved right"));
+}
+
 // --- agreement ---
 
 // Each rank's outcome of init, where `odd` has the variable set.

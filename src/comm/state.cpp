@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/math.h"
+#include "program/checker.h"
 
 namespace muster {
 
@@ -194,10 +195,19 @@ const CallShape* Impl::plan_for(const CallShape& shape, Plan** plan) {
     constexpr size_t kMostPlans = 1024;
     if (plans.size() >= kMostPlans) plans.clear();
     auto p = std::make_unique<Plan>();
+    const auto program = [&](const Choice& choice, int r) {
+      Program made = choice.algorithm->make({size, r, shape.root});
+      return choice.channels > 1 ? replicate(std::move(made), choice.channels) : made;
+    };
     const auto build = [&](const Choice& choice) {
-      Program program = choice.algorithm->make({size, rank, shape.root});
-      if (choice.channels > 1) program = replicate(std::move(program), choice.channels);
-      return compile(program, shape, choice, transport.get());
+      if (options.flag("MUSTER_CHECK")) {
+        std::vector<Program> all;
+        for (int r = 0; r < size; ++r) all.push_back(program(choice, r));
+        if (const CheckResult result = check(all); !result.ok)
+          fail(Result::internal_error, "MUSTER_CHECK=1: {} for {} is wrong: {}", choice.algorithm->name, to_string(shape), result.message);
+        log_info("communicator {}: {} for {} on {} ranks is proved right", name, choice.algorithm->name, to_string(shape), size);
+      }
+      return compile(program(choice, rank), shape, choice, transport.get());
     };
     try {
       p->slots = build(choose(shape, inputs));
