@@ -44,6 +44,20 @@ TEST(MusterRun, GivesRanksTheEnvironmentOfTorchrun) {
   EXPECT_THAT(keys.output, testing::ContainsRegex("^ 3 [0-9]+ [0-9a-f]{64}\n$"));
 }
 
+TEST(MusterRun, EachRankHasItsShareOfTheCoresWhereThereAreEnough) {
+  const auto cores = [](const std::string& options) {
+    std::map<std::string, int> seen;
+    std::istringstream lines(shell("$muster run " + options + " sh -c 'grep Cpus_allowed_list: /proc/self/status'").output);
+    for (std::string line; std::getline(lines, line);) ++seen[line];
+    return seen;
+  };
+  const long n = sysconf(_SC_NPROCESSORS_ONLN);
+  if (n < 2) GTEST_SKIP() << "one core only";
+  EXPECT_EQ(cores("-n 2").size(), 2u) << "each has another half";
+  EXPECT_EQ(cores("-n 2 --no-bind").size(), 1u);
+  EXPECT_EQ(cores("-n " + std::to_string(n + 1)).size(), 1u) << "too few for a core each";
+}
+
 TEST(MusterRun, ExitStatusIsThatOfTheFirstFailingRank) {
   EXPECT_EQ(shell("$muster run -n 3 true").status, 0);
   const Outcome exited = shell("$muster run -n 3 sh -c '[ $RANK = 1 ] && exit 3; sleep 100'");

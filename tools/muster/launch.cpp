@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -39,6 +40,16 @@ void become(int fd, int target) {
   if (fd >= 0 && dup2(fd, target) < 0) _exit(126);
 }
 
+// Where the kernel refuses, the process runs as it is.
+void bind(const std::vector<int>& cpus) {
+  if (cpus.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus)
+    if (cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
+  if (CPU_COUNT(&set) > 0) sched_setaffinity(0, sizeof set, &set);
+}
+
 }  // namespace
 
 Launched launch(const LaunchRequest& request) {
@@ -63,6 +74,7 @@ Launched launch(const LaunchRequest& request) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(126);  // it died before the line above
+    bind(request.cpus);
     become(request.input >= 0 ? request.input : open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
     become(request.output, STDOUT_FILENO);
     become(request.error, STDERR_FILENO);

@@ -18,6 +18,7 @@ struct LaunchRequest {
   int output = -1;                       // become standard output and error; -1 = those of this process
   int error = -1;
   sigset_t signal_mask{};  // of the new process
+  std::vector<int> cpus;   // it may run on; empty = as this process
 };
 
 struct Launched {

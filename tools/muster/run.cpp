@@ -17,6 +17,7 @@
 #include "input.h"
 #include "launch.h"
 #include "output.h"
+#include "topology/allowed_cpus.h"
 
 namespace muster::tool {
 namespace {
@@ -33,6 +34,13 @@ void say(const std::string& text) { std::fputs(("muster run: " + text + "\n").c_
 std::string signal_name(int signal) {
   const char* name = sigabbrev_np(signal);
   return name ? fmt::format("signal {} (SIG{})", signal, name) : fmt::format("signal {}", signal);
+}
+
+// The cores of one of n ranks: neighbours, as many as for the others within one. None if there aren't n.
+std::vector<int> share_of(const std::vector<int>& cpus, int rank, int n) {
+  const auto begin = [&](int r) { return cpus.begin() + static_cast<std::ptrdiff_t>(cpus.size()) * r / n; };
+  if (cpus.size() < static_cast<size_t>(n)) return {};
+  return {begin(rank), begin(rank + 1)};
 }
 
 struct Rank {
@@ -85,6 +93,7 @@ class Job {
     const std::string port = std::to_string(find_free_port());
     const std::string key = random_key();
     ranks_.resize(static_cast<size_t>(options_.ranks));
+    const std::vector<int> cpus = allowed_cpus();
     for (int i = 0; i < options_.ranks; ++i) {
       LaunchRequest request;
       request.command = options_.command;
@@ -93,6 +102,7 @@ class Job {
           "LOCAL_WORLD_SIZE=" + n,     "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port,
           "MUSTER_JOB_KEY=" + key};
       request.signal_mask = old_mask_;
+      if (options_.bind) request.cpus = share_of(cpus, i, options_.ranks);
       Fd output, error;
       if (options_.prefix) {
         request.output = (output = output_.open(i, STDOUT_FILENO)).get();

@@ -30,6 +30,8 @@ void add_run(CLI::App& app, int& status) {
   run->add_option("-n,--ranks", job->ranks, "Number of ranks")->required()->check(CLI::Range(1, 4096));
   run->add_flag("--prefix", job->prefix,
                 "Write [RANK] before each line that a rank prints; lines of ranks never mix");
+  run->add_flag("--no-bind{false}", job->bind,
+                "Let ranks run on all cores, instead of each on its share when there are enough for all");
   run->add_option("--grace", job->grace_seconds,
                   "Seconds between asking ranks to end (SIGTERM) and killing them")
       ->capture_default_str()

@@ -16,10 +16,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// With a core for each rank a late peer is usually microseconds away; after about a millisecond (one pass takes some
-// 10 ns, bench/wait) it is busy with something else and the core is better given away.
-constexpr uint32_t kPollsAlone = 100'000;
-constexpr uint32_t kYieldsAlone = 2'000;
+// With a core for each rank a late peer is usually microseconds away. After some 50 us (a pass takes 10 to 20 ns) a look
+// every 0.3 us, which is what a yield costs when nobody else wants the core, comes to the same; and if somebody does,
+// it may be the very peer that is waited for.
+constexpr uint32_t kPollsAlone = 3'000;
+constexpr uint32_t kYieldsAlone = 20'000;
 // Ranks sharing a core: the peer runs only when we leave, so leave almost at once; sleep when yielding has
 // gone round many times without result.
 constexpr uint32_t kPollsShared = 20;
