@@ -19,7 +19,7 @@ build_and_test() {
   rm -f "/tmp/muster-configure.$$"
   cmake --build "build/$preset" ${targets:+--target $targets} -- -j "$jobs" ${CI:+--quiet}
   echo "== $preset: testing"
-  ctest --test-dir "build/$preset" --output-on-failure --progress -j "$jobs" "$@"
+  ctest --test-dir "build/$preset" --output-on-failure -j "$jobs" "$@"
 }
 
 [ $# -gt 0 ] || set -- ci

@@ -1,7 +1,8 @@
 #!/bin/sh
 # consume.sh BUILD_FOLDER SOURCE_OF_CONSUMER VERSION [COMPILE_FLAG...]
 # Installs the build into a new folder, moves that elsewhere, and builds and runs the consumer against it: once by
-# find_package, once by pkg-config. COMPILE_FLAGs: what the build was made with (sanitizers).
+# find_package, once by pkg-config. COMPILE_FLAGs: what the build was made with (sanitizers). The environment's CXX and
+# CMAKE_GENERATOR are used.
 set -eu
 build=$1 consumer=$2 version=$3
 shift 3
@@ -29,7 +30,7 @@ export PKG_CONFIG_PATH="$pc"
 test "$(pkg-config --modversion muster)" = "$version"
 libs=$(pkg-config --libs muster)
 case $libs in *fmt* | *hwy* | *crypto*) echo "pkg-config gives $libs"; exit 1 ;; esac
-c++ -std=c++20 "$@" $(pkg-config --cflags muster) "$work/consumer/consumer.cpp" $libs -pthread \
+${CXX:-c++} -std=c++20 "$@" $(pkg-config --cflags muster) "$work/consumer/consumer.cpp" $libs -pthread \
   -Wl,-rpath,"$(pkg-config --variable=libdir muster)" -o "$work/by_pkg_config"
 "$work/by_pkg_config"
 
