@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -46,7 +47,10 @@ void HostStream::Impl::synchronize() {
   require_own_process();
   std::unique_lock lock(mutex_);
   const uint64_t until = queued_;
-  progress_.wait(lock, [&] { return finished_ >= until; });
+  while (finished_ < until) {
+    awaited_ = std::min(awaited_, until);  // nobody is woken for less
+    progress_.wait(lock);
+  }
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
@@ -73,8 +77,10 @@ void HostStream::Impl::run() {
     job = nullptr;  // what it holds goes before anybody learns that it is finished
     lock.lock();
     if (error && !error_) error_ = error;
-    ++finished_;
-    progress_.notify_all();
+    if (++finished_ >= awaited_) {
+      awaited_ = UINT64_MAX;
+      progress_.notify_all();
+    }
   }
 }
 

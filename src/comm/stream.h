@@ -30,6 +30,7 @@ struct HostStream::Impl {
   std::condition_variable work_, progress_;
   std::deque<std::function<void()>> jobs_;
   uint64_t queued_ = 0, finished_ = 0;
+  uint64_t awaited_ = UINT64_MAX;  // the least number of finished jobs that somebody waits for
   bool ending_ = false;
   std::exception_ptr error_;  // the first since the last synchronize
   const int fork_generation_ = muster::fork_generation();

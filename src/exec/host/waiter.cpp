@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "base/error.h"
@@ -26,6 +27,9 @@ constexpr uint32_t kYieldsAlone = 20'000;
 constexpr uint32_t kPollsShared = 20;
 constexpr uint32_t kYieldsShared = 5'000;
 
+// A yield that lasts longer than it takes to find nobody else (0.3 us) had somebody run.
+constexpr auto kOthersRan = std::chrono::microseconds(2);
+
 constexpr auto kCheckEvery = std::chrono::milliseconds(20);
 constexpr auto kSleep = std::chrono::milliseconds(20);        // with the asymmetric fence no wake-up is missed
 constexpr auto kShortSleep = std::chrono::microseconds(200);  // without it one may be
@@ -44,12 +48,12 @@ bool enable_asymmetric_fence() {
 }
 
 WaitPolicy WaitPolicy::choose(std::string_view mode, int ranks, double cores) {
-  if (mode == "spin") return {UINT32_MAX, 0, false};
-  if (mode == "yield") return {kPollsShared, UINT32_MAX - kPollsShared, false};
-  if (mode == "sleep") return {kPollsShared, 20, true};
+  if (mode == "spin") return {UINT32_MAX, UINT32_MAX, 0, false};
+  if (mode == "yield") return {kPollsShared, kPollsShared, UINT32_MAX, false};
+  if (mode == "sleep") return {kPollsShared, kPollsShared, 20, true};
   if (mode != "auto") fail(Result::invalid_usage, "MUSTER_WAIT='{}' can't be read: auto, spin, yield or sleep is wanted", mode);
-  if (ranks <= cores) return {kPollsAlone, kYieldsAlone, true};
-  return {kPollsShared, kYieldsShared, true};
+  if (ranks <= cores) return {kPollsAlone, kPollsAlone, kYieldsAlone, true};
+  return {kPollsShared, kPollsShared, kYieldsShared, true};
 }
 
 void Waiter::slow() {
@@ -63,11 +67,13 @@ void Waiter::slow() {
     watch_->check(now - since_);
   }
   if (passes_ <= policy_.polls) return;
-  if (!policy_.sleeps || passes_ - policy_.polls <= policy_.yields) {
+  if (passes_ == UINT32_MAX) --passes_;  // stay here without overflow
+  if (!policy_.sleeps || yields_ < policy_.yields) {
+    ++yields_;
     sched_yield();
+    if (Clock::now() - now > kOthersRan) others_ran_ = true;
     return;
   }
-  passes_ = policy_.polls + policy_.yields + 1;  // stay here without overflow
   if (doorbells_.size() != 1) {
     // Several ranks in one thread: there is no one word to sleep on.
     const timespec nap{0, 100'000};
@@ -91,7 +97,9 @@ void Waiter::slow() {
 
 void Waiter::end() {
   if (armed_) doorbells_[0]->sleeping.store(0, std::memory_order_relaxed);
-  armed_ = timed_ = false;
+  policy_.polls = others_ran_ ? std::max(policy_.polls / 2, std::min(kPollsShared, policy_.most_polls))
+                              : std::min(policy_.polls * 2, policy_.most_polls);
+  armed_ = timed_ = others_ran_ = false;
 }
 
 }  // namespace muster

@@ -11,7 +11,10 @@
 namespace muster {
 
 struct WaitPolicy {
-  uint32_t polls = 0;   // passes before the first yield
+  // Passes before the first yield: adapted to what is met, up to most_polls. A peer that shares the core now can only
+  // run when we leave it; the scheduler decides that, whatever the number of cores.
+  uint32_t polls = 0;
+  uint32_t most_polls = 0;
   uint32_t yields = 0;  // passes with sched_yield before sleeping
   bool sleeps = true;
 
@@ -34,7 +37,7 @@ class Waiter {
   };
 
   // `doorbells`: of the ranks this thread drives; it sleeps on the first and only when there is one.
-  Waiter(const WaitPolicy& policy, std::span<Doorbell* const> doorbells, Watch* watch)
+  Waiter(WaitPolicy& policy, std::span<Doorbell* const> doorbells, Watch* watch)
       : policy_(policy), doorbells_(doorbells), watch_(watch) {}
   ~Waiter() { reset(); }
   Waiter(const Waiter&) = delete;
@@ -49,16 +52,18 @@ class Waiter {
   void reset() {
     if (passes_ > policy_.polls) [[unlikely]] end();
     passes_ = 0;
+    yields_ = 0;
   }
 
  private:
   void slow();
   void end();
 
-  WaitPolicy policy_;
+  WaitPolicy& policy_;
   std::span<Doorbell* const> doorbells_;
   Watch* watch_;
-  uint32_t passes_ = 0;
+  uint32_t passes_ = 0, yields_ = 0;
+  bool others_ran_ = false;  // during a yield
   bool armed_ = false;
   bool timed_ = false;
   std::chrono::steady_clock::time_point since_;
