@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -101,6 +102,14 @@ TEST(Watchdog, PrintsStacksOfAllProcessesAndKillsThem) {
   EXPECT_THAT(output, HasSubstr("and its 1 descendants"));
   EXPECT_THAT(output, HasSubstr("pause"));
   EXPECT_THAT(output, HasSubstr("'test-watchdog'"));
+}
+
+TEST(Watchdog, ForkedChildrenCanExit) {
+  const pid_t child = fork();
+  if (child == 0) std::exit(7);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
 }
 
 }  // namespace

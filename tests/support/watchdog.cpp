@@ -68,31 +68,27 @@ bool blocks_stack_signal(pid_t pid, pid_t tid) {
   return true;
 }
 
-class Watchdog : public testing::EmptyTestEventListener {
+// Lives as long as the process, and is never destroyed: a forked child that exits must not wait for the
+// thread, which it doesn't have.
+class Watchdog {
  public:
-  explicit Watchdog(std::chrono::seconds limit) : limit_(limit), thread_([this] { watch(); }) {}
-  ~Watchdog() override {
-    {
-      std::lock_guard lock(mutex_);
-      ended_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
+  explicit Watchdog(std::chrono::seconds limit) : limit_(limit) {
+    std::thread([this] { watch(); }).detach();
   }
 
- private:
-  void OnTestStart(const testing::TestInfo& info) override {
+  void begin(const std::string& test) {
     std::lock_guard lock(mutex_);
-    test_ = fmt::format("{}.{}", info.test_suite_name(), info.name());
+    test_ = test;
     const bool is_long = test_.find("Long") != test_.npos;
     deadline_ = std::chrono::steady_clock::now() + limit_ * (is_long ? 9 : 1);
     changed_.notify_all();
   }
-  void OnTestEnd(const testing::TestInfo&) override {
+  void end() {
     std::lock_guard lock(mutex_);
     test_.clear();
   }
 
+ private:
   void watch() {
     // Signals sent to the process are for the tests' own threads.
     sigset_t all;
@@ -100,7 +96,7 @@ class Watchdog : public testing::EmptyTestEventListener {
     pthread_sigmask(SIG_BLOCK, &all, nullptr);
     prctl(PR_SET_NAME, "test-watchdog");
     std::unique_lock lock(mutex_);
-    while (!ended_) {
+    for (;;) {
       if (test_.empty()) {
         changed_.wait(lock);
         continue;
@@ -128,8 +124,18 @@ class Watchdog : public testing::EmptyTestEventListener {
   std::condition_variable changed_;
   std::string test_;  // empty between tests
   std::chrono::steady_clock::time_point deadline_;
-  bool ended_ = false;
-  std::thread thread_;  // last: starts when all else is ready
+};
+
+class Listener : public testing::EmptyTestEventListener {
+ public:
+  explicit Listener(Watchdog* watchdog) : watchdog_(watchdog) {}
+
+ private:
+  void OnTestStart(const testing::TestInfo& info) override {
+    watchdog_->begin(fmt::format("{}.{}", info.test_suite_name(), info.name()));
+  }
+  void OnTestEnd(const testing::TestInfo&) override { watchdog_->end(); }
+  Watchdog* watchdog_;
 };
 
 }  // namespace
@@ -146,8 +152,9 @@ void install_stack_printer() {
 void install_watchdog() {
   const char* text = std::getenv("MUSTER_TEST_LIMIT");
   const int seconds = text ? std::atoi(text) : 60;
-  if (seconds > 0)
-    testing::UnitTest::GetInstance()->listeners().Append(new Watchdog(std::chrono::seconds(seconds)));
+  if (seconds <= 0) return;
+  static auto* watchdog = new Watchdog(std::chrono::seconds(seconds));
+  testing::UnitTest::GetInstance()->listeners().Append(new Listener(watchdog));
 }
 
 std::vector<pid_t> descendants_of(pid_t pid) {
