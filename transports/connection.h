@@ -16,6 +16,9 @@
 namespace muster {
 
 inline constexpr uint32_t kSlots = 32;            // messages a connection holds; a power of two
+// Messages after which credit is given: were it one by one, a sender that is ahead would take the credit line away from
+// the receiver with every look. A sender that waits has all kSlots under way, so the next credit always comes.
+inline constexpr uint32_t kCreditEvery = kSlots / 4;
 inline constexpr size_t kInlineBytes = 48;        // a message up to this size travels in the control line alone
 
 struct alignas(kCacheLine) SlotLine {
@@ -109,9 +112,12 @@ class SlotReceiver {
   uint64_t fingerprint() const { return line().fingerprint; }
   const std::byte* peek(size_t bytes) { return bytes <= kInlineBytes ? line().payload : data_ + ring_.place(bytes); }
   void release() {
-    lines_->credit.consumed.store(next_++, std::memory_order_release);
+    if (next_ % kCreditEvery == 0) {
+      lines_->credit.consumed.store(next_, std::memory_order_release);
+      sender_->ring();
+    }
+    ++next_;
     ring_.advance();
-    sender_->ring();
     // A message that was there at the first look says that the sender is ahead: fetch its next line meanwhile. When it
     // isn't, fetching the line early would only take it away from the sender again.
     if (!waited_) __builtin_prefetch(&line());
