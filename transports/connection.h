@@ -42,6 +42,7 @@ struct ConnectionLines {
 struct Doorbell {
   std::atomic<uint32_t> sleeping;  // nonzero: its owner waits on this word with futex
   void ring() {
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // what was published stays before the look; membarrier does the rest
     if (sleeping.load(std::memory_order_relaxed) != 0) [[unlikely]] wake();
   }
   void wake();

@@ -15,7 +15,7 @@ constexpr Option kTable[] = {
     {"MUSTER_REPRODUCIBLE", OptionType::flag, "0", "1: one reduction order (by rank) at every size, placement and transport", true},
     {"MUSTER_WINDOWS", OptionType::flag, "1", "0: never load or store a peer's buffer directly", true},
     {"MUSTER_CHECK", OptionType::flag, "0", "1: run the checker on every program before its first use (slow; for debugging)", false},
-    {"MUSTER_TIMEOUT", OptionType::seconds, "0", "seconds one collective may take before it fails with a timeout; 0 = no limit", false},
+    {"MUSTER_TIMEOUT", OptionType::seconds, "0", "seconds a call may wait without progress before it fails with a timeout; 0 = no limit", false},
     {"MUSTER_STALL_WARN", OptionType::seconds, "30", "seconds a call may wait before a warning names the ranks it waits for; 0 = never", false},
     {"MUSTER_INIT_TIMEOUT", OptionType::seconds, "120", "seconds the ranks of a communicator have to find each other", false},
     {"MUSTER_WAIT", OptionType::text, "auto", "auto, spin, yield or sleep: how a rank waits for its peers", false},

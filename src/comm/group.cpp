@@ -87,14 +87,14 @@ void abandon_group() noexcept { t_group = {}; }
 
 namespace {
 
-// A communicator's calls on different streams run one after the other, but messages of one group must run together.
-void require_one_stream(const Group& group, const Impl& comm, const Call& call, const HostStream* stream) {
-  if (call.shape.coll != Coll::send_recv) return;
+// A group is launched stream by stream, which would change the order of a communicator's calls, and tear messages apart
+// that must run together.
+void require_one_stream(const Group& group, const Impl& comm, const HostStream* stream) {
   for (const Launch& l : group.launches)
     for (const Batch::Part& p : l.batch.parts)
-      if (l.stream != stream && p.comm.get() == &comm && !p.messages.empty()) {
+      if (l.stream != stream && p.comm.get() == &comm) {
         abandon_group();
-        fail(Result::invalid_usage, "communicator {}: sends and receives of one group are on different streams. Put them on one", comm.name);
+        fail(Result::invalid_usage, "communicator {}: its calls in one group are on different streams. Put them on one", comm.name);
       }
 }
 
@@ -125,7 +125,7 @@ void submit(const std::shared_ptr<Impl>& comm, const Call& call, HostStream* str
     launch(std::move(l));
     return;
   }
-  require_one_stream(group, *comm, call, stream);
+  require_one_stream(group, *comm, stream);
   for (Launch& l : group.launches)
     if (l.stream == stream) return add(l.batch, comm, call);
   group.launches.push_back({stream, {}});

@@ -511,8 +511,10 @@ void run_batch(Batch& batch) {
     const auto* error = dynamic_cast<const Error*>(&e);
     for (auto& p : parts)
       if (!p->done()) p->comm().set_error(error ? error->code() : Result::system_error, e.what(), true);
-    if (!error && parts.size() < batch.parts.size())  // no memory: the one that was to start next isn't among them
-      batch.parts[parts.size()].comm->set_error(Result::system_error, e.what(), true);
+    // Those that never started: the one that failed to start, unless its call was refused, and all behind it.
+    const bool refused = error && (error->code() == Result::invalid_argument || error->code() == Result::invalid_usage);
+    for (size_t i = parts.size() + (refused ? 1 : 0); i < batch.parts.size(); ++i)
+      batch.parts[i].comm->set_error(error ? error->code() : Result::system_error, e.what(), true);
     throw;
   }
 }

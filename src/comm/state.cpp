@@ -156,6 +156,7 @@ void Impl::publish(const CallShape& s, uint64_t fingerprint) {
   RankControl& control = segment->control(rank);
   LedgerEntry& e = control.ledger[sequence % kLedgerEntries];
   e.sequence.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
   e.shape.store(static_cast<uint64_t>(s.coll) | static_cast<uint64_t>(s.type) << 8 | static_cast<uint64_t>(s.op) << 16 |
                     static_cast<uint64_t>(static_cast<uint32_t>(s.root)) << 32,
                 std::memory_order_release);
@@ -193,7 +194,11 @@ const CallShape* Impl::plan_for(const CallShape& shape, Plan** plan) {
   if (it == plans.end()) {
     // All ranks make the same calls, so they forget alike; what matters is only that memory stays bounded.
     constexpr size_t kMostPlans = 1024;
-    if (plans.size() >= kMostPlans) plans.clear();
+    if (plans.size() >= kMostPlans) {
+      plans.clear();
+      last_plan = nullptr;
+      last_shape = nullptr;
+    }
     auto p = std::make_unique<Plan>();
     const auto program = [&](const Choice& choice, int r) {
       Program made = choice.algorithm->make({size, r, shape.root});
@@ -209,12 +214,12 @@ const CallShape* Impl::plan_for(const CallShape& shape, Plan** plan) {
       }
       return compile(program(choice, rank), shape, choice, transport.get());
     };
+    const Choice slots = choose(shape, inputs), windows = choose_windows(shape, inputs);  // a refusal is the same on all ranks
     try {
-      p->slots = build(choose(shape, inputs));
-      if (const Choice choice = choose_windows(shape, inputs); choice.algorithm) p->windows = std::make_unique<CompiledPlan>(build(choice));
+      p->slots = build(slots);
+      if (windows.algorithm) p->windows = std::make_unique<CompiledPlan>(build(windows));
     } catch (const Error& e) {
-      // Arguments are refused alike on all ranks; memory may be short on this one only, and the others must not wait.
-      if (e.code() != Result::invalid_usage && e.code() != Result::invalid_argument) set_error(e.code(), e.what(), true);
+      set_error(e.code(), e.what(), true);  // it may be this rank's trouble only, and the others must not wait
       throw;
     }
     p->shape_hash = CallShapeHash()(shape);

@@ -8,7 +8,7 @@
 namespace muster {
 namespace {
 
-// Thresholds below are crossings measured with bench/plan_sweep on a two-core machine (see docs/architecture.md).
+// Thresholds below are crossings measured with scripts/sweep_algorithms.py on a two-core machine.
 
 // Up to here one message per peer beats the two rounds of reduce-scatter and all-gather.
 size_t one_shot_limit(int nranks) { return nranks <= 2 ? 2048 : nranks <= 4 ? 2048 : 1024; }
@@ -94,10 +94,19 @@ Choice choose(const CallShape& call, const PlanInputs& in) {
       if (in.reproducible && reduces(call.coll) && !forced->rank_order)
         fail(Result::invalid_usage, "MUSTER_ALGO={} does not combine in rank order, which MUSTER_REPRODUCIBLE=1 demands of {}. Unset one of them",
              in.algorithm, name_of(call.coll));
+      // Steps of these name all ranks at once; in the others each step names a few.
+      const std::string_view name = forced->name;
+      const bool all_at_once = (name == "one_shot" || name == "direct" || name == "scatter_gather") && call.coll != Coll::gather &&
+                               call.coll != Coll::scatter;
+      if (all_at_once && in.nranks > kMostDirect)
+        fail(Result::invalid_usage, "MUSTER_ALGO={} with {} ranks: {} are the most for {}. Unset it or choose another", in.algorithm, in.nranks,
+             kMostDirect, name_of(call.coll));
       if (forced->whole && !fits_whole(call, in))
         p.reason = fmt::format("MUSTER_ALGO={} is for data that fits one slot of {} bytes; {}", in.algorithm, in.slot_bytes, p.reason);
       else
         p = {forced->name, "MUSTER_ALGO"};
+    } else if (forced) {
+      p.reason = fmt::format("{} serves only when all buffers are windows; {}", in.algorithm, p.reason);
     } else {
       p.reason = fmt::format("{} has no {}; {}", name_of(call.coll), in.algorithm, p.reason);
     }
@@ -109,6 +118,7 @@ Choice choose(const CallShape& call, const PlanInputs& in) {
   c.stream_slots = kStreamSlots;
   if (c.algorithm->whole) {
     c.tile_bytes = in.slot_bytes;  // one tile
+    if (in.channels > 1) c.reason += fmt::format("; one channel, not MUSTER_CHANNELS={}: its messages are not cut", in.channels);
     return c;
   }
   c.tile_bytes = in.slot_bytes;
@@ -131,6 +141,7 @@ Choice choose_windows(const CallShape& call, const PlanInputs& in) {
   if (in.algorithm != "window" && bytes_per_rank(call, in.nranks) < kWindowBytes) return c;
   c.algorithm = find_algorithm(call.coll, "window");
   c.tile_bytes = kWindowTile;
+  c.channels = in.channels ? in.channels : 1;
   c.streamed = bytes_per_rank(call, in.nranks) >= kStreamWindows;
   c.reason = in.algorithm == "window" ? "MUSTER_ALGO" : fmt::format("from {} bytes on no copy is worth one more exchange", kWindowBytes);
   return c;

@@ -125,7 +125,6 @@ class Compiler {
     plan_.streams |= out.streams;
     for (size_t i = 0; i < s.sources.size() + s.destinations.size() && s.pieces; ++i)
       plan_.places[out.place + i].offset = plan_.offsets[out.offset + i];
-    plan_.most_places = std::max<uint32_t>(plan_.most_places, static_cast<uint32_t>(s.sources.size() + s.destinations.size()));
     plan_.steps.push_back(out);
   }
 

@@ -79,7 +79,6 @@ struct CompiledPlan {
   std::vector<uint64_t> offsets;  // bytes from the buffer's start, per piece and place
   uint64_t tile = 0;              // elements
   uint64_t scratch_bytes = 0;
-  uint32_t most_places = 0;       // of one step
   ReduceFn kernel = nullptr;
   uint32_t divisor = 0;
   uint8_t streams = 0;            // of all its steps

@@ -97,8 +97,10 @@ void Waiter::slow() {
 
 void Waiter::end() {
   if (armed_) doorbells_[0]->sleeping.store(0, std::memory_order_relaxed);
-  policy_.polls = others_ran_ ? std::max(policy_.polls / 2, std::min(kPollsShared, policy_.most_polls))
-                              : std::min(policy_.polls * 2, policy_.most_polls);
+  if (yields_ > 0)
+    policy_.polls = others_ran_ ? std::max(policy_.polls / 2, std::min(kPollsShared, policy_.most_polls))
+                                : std::min(policy_.polls * 2, policy_.most_polls);
+  yields_ = 0;
   armed_ = timed_ = others_ran_ = false;
 }
 

@@ -50,9 +50,8 @@ class Waiter {
   }
   // After a pass with progress.
   void reset() {
-    if (passes_ > policy_.polls) [[unlikely]] end();
+    if (timed_) [[unlikely]] end();
     passes_ = 0;
-    yields_ = 0;
   }
 
  private:
