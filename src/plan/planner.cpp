@@ -11,7 +11,7 @@ namespace {
 // Thresholds below are crossings measured with scripts/sweep_algorithms.py on a two-core machine.
 
 // Up to here one message per peer beats the two rounds of reduce-scatter and all-gather.
-size_t one_shot_limit(int nranks) { return nranks <= 2 ? 2048 : nranks <= 4 ? 2048 : 1024; }
+size_t one_shot_limit(int nranks) { return nranks <= 2 ? 16 << 10 : nranks <= 4 ? 8 << 10 : 1024; }
 // From here on exchanging where the buffers are costs less than the copies it saves.
 constexpr size_t kWindowBytes = 4096;
 // Root sends to all: fine while it is few and small.
@@ -57,8 +57,7 @@ Pick pick(const CallShape& call, const PlanInputs& in) {
       if (n <= 2) return {"direct", "one message"};
       if (bytes <= kFlatBytes && n <= 8) return {"direct", fmt::format("up to {} bytes to few ranks the root sends all itself", kFlatBytes)};
       if (bytes <= kFlatBytes) return {"binomial", fmt::format("{} ranks and few bytes: a tree of logarithmic depth", n)};
-      if (many) return {"chain", "tiles follow each other from rank to rank"};
-      return {"scatter_gather", fmt::format("above {} bytes all ranks share the sending", kFlatBytes)};
+      return {"chain", fmt::format("above {} bytes tiles follow each other from rank to rank, and each sends once", kFlatBytes)};
     case Coll::reduce:
       if (in.reproducible && many) fail(Result::invalid_usage, "MUSTER_REPRODUCIBLE=1 with {} ranks on one host: {} are the most", n, kMostDirect);
       if (many) return {bytes <= kFlatBytes ? "binomial" : "chain", fmt::format("more than {} ranks: each talks to few", kMostDirect)};
