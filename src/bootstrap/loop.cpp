@@ -1,7 +1,5 @@
 #include "bootstrap/loop.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -12,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 namespace muster {
 namespace {
@@ -36,22 +35,17 @@ Loop::Loop() : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXE
   e.data.u64 = 0;
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &e) != 0) fail_errno(errno, "epoll_ctl");
 
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   std::mutex started;  // thread_ is set before the thread reads it
-  started.lock();
-  std::thread t([this, &started] {
-    pthread_setname_np(pthread_self(), "muster-svc");
+  std::unique_lock hold(started);
+  std::thread t = start_thread("muster-svc", [this, &started] {
     { const std::lock_guard wait(started); }
     run();
   });
   thread_ = t.get_id();
   t.detach();
-  started.unlock();
+  hold.unlock();
   // The new thread may still hold `started`: a call returns only after it has let go.
   call([] {});
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void Loop::post(std::function<void()> task) {

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <charconv>
 #include <memory>
-#include <system_error>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -60,12 +59,7 @@ Service& Service::get() {
   if (Service* s = existing()) return *s;
   const std::lock_guard lock(g_start);
   if (Service* s = existing()) return *s;
-  try {
-    g_service.store(new Service, std::memory_order_release);  // never deleted: its thread has no end
-  } catch (const std::system_error& e) {
-    fail_errno(e.code().value(), "the bootstrap service's thread can't start",
-               "Raise the limit of processes (ulimit -u)");
-  }
+  g_service.store(new Service, std::memory_order_release);  // never deleted: its thread has no end
   return *existing();
 }
 

@@ -1,24 +1,14 @@
 #include "comm/stream.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "base/error.h"
+#include "base/thread.h"
 
 namespace muster {
 
-HostStream::Impl::Impl() {
-  // Signals belong to the program's own threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_setname_np(thread_.native_handle(), "muster-stream");
-}
+HostStream::Impl::Impl() : thread_(start_thread("muster-stream", [this] { run(); })) {}
 
 HostStream::Impl::~Impl() {
   {

@@ -34,7 +34,7 @@ struct HostStream::Impl {
   bool ending_ = false;
   std::exception_ptr error_;  // the first since the last synchronize
   const int fork_generation_ = muster::fork_generation();
-  std::thread thread_;
+  std::thread thread_;  // last: it uses the others
 };
 
 }  // namespace muster
