@@ -152,7 +152,7 @@ void everything(Communicator& comm) {
 }
 
 TEST(Communicator, OneRank) {
-  Communicator comm = Communicator::init(1, 0, UniqueId{});
+  Communicator comm = std::move(Communicator::init_all(1)[0]);
   everything(comm);
   std::vector<float> a{1, 2, 3}, b(3);
   group_start();

@@ -257,7 +257,7 @@ TEST(Leaving, WhileOthersWait) {
     if (rank == 1) {
       Communicator gone = std::move(c);
       gone.destroy();
-      c = Communicator::init(1, 0, UniqueId{});  // what the caller destroys afterwards
+      c = std::move(Communicator::init_all(1)[0]);  // what the caller destroys afterwards
       std::this_thread::sleep_for(200ms);
       return;
     }
@@ -356,7 +356,7 @@ TEST(Stream, DestroyFlushes) {
     c.destroy();
     stream.synchronize();
     EXPECT_EQ(std::count(b.begin(), b.end(), 3.f), static_cast<ptrdiff_t>(count));
-    c = Communicator::init(1, 0, UniqueId{});  // what the caller destroys afterwards
+    c = std::move(Communicator::init_all(1)[0]);  // what the caller destroys afterwards
   };
   run_threads(2, body);
   run_process_ranks(2, body);
@@ -386,7 +386,7 @@ TEST(Stream, AbortRightAfterQueueing) {
     EXPECT_EQ(poll_error(c).code, Result::remote_error);
     EXPECT_EQ(outcome_of([&] { stream.synchronize(); }).code, Result::success) << "an error is told once";
     c.destroy();
-    c = Communicator::init(1, 0, UniqueId{});  // what the caller destroys afterwards
+    c = std::move(Communicator::init_all(1)[0]);  // what the caller destroys afterwards
   };
   run_threads(2, body);
   run_process_ranks(2, body);
@@ -447,7 +447,7 @@ TEST(Fork, ChildrenLeaveTheParentAlone) {
                 c.abort();  // not the parent's
                 EXPECT_EQ(c.async_error(), Result::success);
                 EXPECT_EQ(c.size(), 2);
-                Communicator alone = Communicator::init(1, 0, UniqueId{});
+                Communicator alone = std::move(Communicator::init_all(1)[0]);
                 alone.all_reduce(&x, &y, 1, kInt, RedOp::sum);
                 EXPECT_EQ(y, 1);
                 refused([&] { alone.all_reduce(&x, &y, 1, kInt, RedOp::sum, &stream); });
@@ -514,8 +514,32 @@ TEST(Lifecycle, NotMadeYet) {
   c.abort();
   EXPECT_EQ(outcome_of([&] { c.all_reduce(&x, &y, 1, kInt, RedOp::sum); }).code, Result::invalid_usage);
   EXPECT_EQ(outcome_of([&] { group_end(); }).code, Result::invalid_usage) << "the error ended the group";
-  EXPECT_EQ(c.async_error(), Result::in_progress);
+  std::string text;
+  EXPECT_EQ(c.async_error(&text), Result::invalid_usage);
+  EXPECT_THAT(text, HasSubstr("ended by the error of another call"));
+  const Outcome later = outcome_of([&] { c.barrier(); });
+  EXPECT_EQ(later.code, Result::invalid_usage);
+  EXPECT_EQ(later.text, text);
   c.destroy();
+}
+
+// Whoever asks a communicator that couldn't be made learns why.
+TEST(Lifecycle, FailedInAGroup) {
+  const Variable patience("MUSTER_INIT_TIMEOUT", "0.2");
+  group_start();
+  Communicator c = Communicator::init(2, 0, make_unique_id()), bad = Communicator::init(1, 0, UniqueId{});
+  const Outcome whole = outcome_of([] { group_end(); });
+  EXPECT_EQ(whole.code, Result::timeout) << whole;
+  int x = 1, y = 0;
+  for (auto [comm, code] : {std::pair(&c, Result::timeout), std::pair(&bad, Result::invalid_argument)}) {
+    std::string text;
+    EXPECT_EQ(comm->async_error(&text), code);
+    EXPECT_THAT(text, HasSubstr(comm == &c ? "rank 1" : "all zeros"));
+    const Outcome o = outcome_of([&, comm = comm] { comm->all_reduce(&x, &y, 1, kInt, RedOp::sum); });
+    EXPECT_EQ(o.code, code);
+    EXPECT_EQ(o.text, text);
+    comm->destroy();
+  }
 }
 
 }  // namespace

@@ -248,7 +248,7 @@ TEST(Memory, OfASegmentIsSmallAndTakenWhenUsed) {
 
 TEST(Memory, OneRankHasNoSegment) {
   const int before = open_descriptors();
-  Communicator c = Communicator::init(1, 0, UniqueId{});
+  Communicator c = std::move(Communicator::init_all(1)[0]);
   every_call(c, 10000);
   EXPECT_EQ(c.impl()->segment, nullptr);
   EXPECT_EQ(open_descriptors(), before);

@@ -44,7 +44,7 @@ TEST(Options, ValuesThatCannotBeReadAreNamed) {
     for (const char* v : values->second) {
       if (!*v) continue;  // empty is unset
       const Variable set(o.name, v);
-      for (const auto& use : std::vector<std::function<void()>>{[] { Options::from_environment(); }, [] { Communicator::init(1, 0, UniqueId{}); },
+      for (const auto& use : std::vector<std::function<void()>>{[] { Options::from_environment(); }, [] { Communicator::init_all(1); },
                                                                 [] { Communicator::init_all(2); }}) {
         const Outcome e = outcome_of(use);
         EXPECT_EQ(e.code, Result::invalid_usage) << o.name << "=" << v;
@@ -78,14 +78,14 @@ TEST(Options, ValuesOutOfRangeAreNamed) {
   };
   for (const auto& [name, value] : bad) {
     const Variable set(name, value);
-    for (const auto& use : std::vector<std::function<void()>>{[] { Communicator::init(1, 0, UniqueId{}); }, [] { Communicator::init_all(3); }}) {
+    for (const auto& use : std::vector<std::function<void()>>{[] { Communicator::init_all(1); }, [] { Communicator::init_all(3); }}) {
       const Outcome e = outcome_of(use);
       EXPECT_EQ(e.code, Result::invalid_usage) << name << "=" << value << ": " << e;
       EXPECT_THAT(e.text, AllOf(HasSubstr(name), HasSubstr(value)));
     }
   }
   const Variable set("MUSTER_ALGO", "quantum");
-  EXPECT_THAT(outcome_of([] { Communicator::init(1, 0, UniqueId{}); }).text, AllOf(HasSubstr("ring"), HasSubstr("one_shot")));
+  EXPECT_THAT(outcome_of([] { Communicator::init_all(1); }).text, AllOf(HasSubstr("ring"), HasSubstr("one_shot")));
 }
 
 TEST(Options, AnAlgorithmThatACollectiveLacksIsSkippedAndSaid) {
@@ -192,9 +192,11 @@ TEST(Ids, GarbageIsRefusedAtOnce) {
   damaged.internal[70] ^= 1;
   const std::pair<const UniqueId*, const char*> bad[] = {{&zeros, "all zeros"}, {&half, "half-written"}, {&noise, "garbage"}, {&damaged, "checksum"}};
   for (const auto& [id, says] : bad) {
-    const Outcome o = outcome_of([&, id = id] { Communicator::init(2, 1, *id); });
-    EXPECT_EQ(o.code, Result::invalid_argument);
-    EXPECT_THAT(o.text, AllOf(HasSubstr(says), HasSubstr("128 bytes")));
+    for (const int n : {1, 2}) {
+      const Outcome o = outcome_of([&, id = id] { Communicator::init(n, n - 1, *id); });
+      EXPECT_EQ(o.code, Result::invalid_argument);
+      EXPECT_THAT(o.text, AllOf(HasSubstr(says), HasSubstr("128 bytes")));
+    }
   }
 }
 
@@ -207,6 +209,16 @@ TEST(Ids, UsedTwiceIsAnErrorOfTheLater) {
   const Outcome o = outcome_of([&] { Communicator::init(2, 0, id); });
   EXPECT_EQ(o.code, Result::invalid_argument) << o;
   EXPECT_THAT(o.text, HasSubstr("already used"));
+}
+
+TEST(Ids, OneRankUsesItsIdUpToo) {
+  const UniqueId id = make_unique_id();
+  Communicator::init(1, 0, id).barrier();
+  for (const int n : {1, 2}) {
+    const Outcome o = outcome_of([&] { Communicator::init(n, 0, id); });
+    EXPECT_EQ(o.code, Result::invalid_argument) << o;
+    EXPECT_THAT(o.text, HasSubstr("already used"));
+  }
 }
 
 TEST(Ids, RanksThatDoNotComeAreNamed) {

@@ -91,8 +91,10 @@ void Communicator::barrier() {
 
 Result Communicator::async_error(std::string* message) const {
   const Impl& impl = *require(impl_);
-  if (!impl.ready.load(std::memory_order_acquire)) return Result::in_progress;
-  if (!impl.failed()) return Result::success;
+  if (!impl.given_up()) {
+    if (!impl.ready.load(std::memory_order_acquire)) return Result::in_progress;
+    if (!impl.failed()) return Result::success;
+  }
   try {
     impl.throw_error();
   } catch (const Error& e) {

@@ -1,10 +1,11 @@
 // Groups: calls of one thread collected until the outermost group_end, then run side by side.
 #include <exception>
 #include <functional>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "comm/state.h"
 #include "comm/stream.h"
 
@@ -18,10 +19,15 @@ struct Launch {
   Batch batch;
 };
 
+struct Init {
+  std::shared_ptr<Impl> comm;
+  std::function<void()> run;
+};
+
 struct Group {
   int depth = 0;
   std::vector<Launch> launches;  // one per stream
-  std::vector<std::function<void()>> inits;
+  std::vector<Init> inits;
 };
 
 thread_local Group t_group;
@@ -64,26 +70,31 @@ void launch(Launch launch) {
   launch.stream->impl().enqueue([batch] { run_in_turn(*batch); });
 }
 
-void run_inits(std::vector<std::function<void()>> inits) {
+void run_inits(const std::vector<Init>& inits) {
   if (inits.empty()) return;
-  std::vector<std::exception_ptr> errors(inits.size());
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < inits.size(); ++i)
-    threads.emplace_back([&, i] {
+  try {
+    run_side_by_side("muster-init", inits.size(), [&](size_t i) {
       try {
-        inits[i]();
-      } catch (...) {
-        errors[i] = std::current_exception();
+        inits[i].run();
+      } catch (const std::exception& e) {
+        inits[i].comm->give_up(e);
+        throw;
       }
     });
-  for (auto& t : threads) t.join();
-  for (auto& e : errors)
-    if (e) std::rethrow_exception(e);
+  } catch (const std::exception& e) {
+    for (const Init& i : inits)
+      if (!i.comm->ready.load()) i.comm->give_up(e);  // their threads couldn't be started
+    throw;
+  }
 }
 
 }  // namespace
 
-void abandon_group() noexcept { t_group = {}; }
+void abandon_group() noexcept {
+  const Group lost = std::exchange(t_group, {});
+  for (const Init& i : lost.inits)
+    i.comm->give_up(Error(Result::invalid_usage, "the group in which this communicator was being made was ended by the error of another call"));
+}
 
 namespace {
 
@@ -132,9 +143,9 @@ void submit(const std::shared_ptr<Impl>& comm, const Call& call, HostStream* str
   add(group.launches.back().batch, comm, call);
 }
 
-bool defer_init_in_group(std::function<void()> init) {
+bool defer_init_in_group(const std::shared_ptr<Impl>& comm, std::function<void()> init) {
   if (t_group.depth == 0) return false;
-  t_group.inits.push_back(std::move(init));
+  t_group.inits.push_back({comm, std::move(init)});
   return true;
 }
 
@@ -145,7 +156,7 @@ void group_end() {
   if (group.depth == 0) fail(Result::invalid_usage, "group_end without group_start on this thread");
   if (--group.depth > 0) return;
   Group whole = std::exchange(group, {});
-  run_inits(std::move(whole.inits));
+  run_inits(whole.inits);
   // Streams first: they run while this thread runs its own calls.
   for (Launch& l : whole.launches)
     if (l.stream) launch(std::move(l));

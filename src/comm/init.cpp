@@ -7,11 +7,12 @@
 #include <mutex>
 #include <random>
 #include <set>
-#include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/math.h"
+#include "base/thread.h"
+#include "bootstrap/unique_id.h"
 #include "comm/state.h"
 #include "topology/allowed_cpus.h"
 
@@ -313,10 +314,9 @@ void apply_options(Impl& impl) {
 }
 
 // The ranks have met: they compare what must be equal, share memory, and begin to watch each other.
-void join(const std::shared_ptr<Impl>& impl, const Config& config, Deadline deadline) {
+void join(const std::shared_ptr<Impl>& impl, Deadline deadline) {
   const int nranks = impl->size, rank = impl->rank;
   PlanInputs& in = impl->inputs;
-  impl->name = config.name.empty() ? fmt::format("{:08x}", impl->bootstrap->communicator_id() & 0xffffffff) : config.name;
   Card mine = introduce(impl->options);
   mine.set("arena", impl->options.flag("MUSTER_WINDOWS") && nranks <= kMostDirect ? arena_bytes() : 0);
   std::vector<Card> cards;
@@ -382,9 +382,10 @@ void set_up(const std::shared_ptr<Impl>& impl, int nranks, int rank, const Uniqu
   PlanInputs& in = impl->inputs;
   in.nranks = nranks;
 
+  impl->bootstrap = Bootstrap::connect(id, nranks, rank, impl->options, deadline);
+  impl->name = config.name.empty() ? fmt::format("{:08x}", impl->bootstrap->communicator_id() & 0xffffffff) : config.name;
   if (nranks == 1) {
     apply_options(*impl);
-    impl->name = config.name.empty() ? fmt::format("{:08x}", random_token() & 0xffffffff) : config.name;
     impl->ranks[0] = {host_name(), getpid(), true, nullptr, nullptr};
     in.same_process = true;
     in.cache_bytes = cache_or_guess();
@@ -392,10 +393,8 @@ void set_up(const std::shared_ptr<Impl>& impl, int nranks, int rank, const Uniqu
     impl->ready.store(true);
     return;
   }
-
-  impl->bootstrap = Bootstrap::connect(id, nranks, rank, impl->options, deadline);
   try {
-    join(impl, config, deadline);
+    join(impl, deadline);
   } catch (const std::exception& e) {
     // The others wait for this rank and shall learn why it doesn't come. All of them report what was told first.
     const auto* error = dynamic_cast<const Error*>(&e);
@@ -423,7 +422,7 @@ Communicator Communicator::init(int nranks, int rank, const UniqueId& id, const 
   Communicator c;
   c.impl_ = std::make_shared<Impl>();
   const auto now = [=, impl = c.impl_, options = Options::from_environment()] { set_up(impl, nranks, rank, id, config, options); };
-  if (!defer_init_in_group(now)) now();
+  if (!defer_init_in_group(c.impl_, now)) now();
   return c;
 }
 
@@ -442,21 +441,9 @@ std::vector<Communicator> Communicator::init_all(int nranks, const Config& confi
   constexpr int kMostThreads = 1 << 12;
   if (nranks < 1 || nranks > kMostThreads)
     fail(Result::invalid_argument, "init_all of {} ranks: 1 to {} are possible in one process", nranks, kMostThreads);
-  const UniqueId id = nranks > 1 ? make_unique_id() : UniqueId{};
+  const UniqueId id = nranks > 1 ? make_unique_id() : make_lone_id();
   std::vector<Communicator> all(static_cast<size_t>(nranks));
-  std::vector<std::exception_ptr> errors(all.size());
-  std::vector<std::thread> threads;
-  for (int r = 0; r < nranks; ++r)
-    threads.emplace_back([&, r] {
-      try {
-        all[static_cast<size_t>(r)] = init(nranks, r, id, config);
-      } catch (...) {
-        errors[static_cast<size_t>(r)] = std::current_exception();
-      }
-    });
-  for (auto& t : threads) t.join();
-  for (auto& e : errors)
-    if (e) std::rethrow_exception(e);
+  run_side_by_side("muster-init", all.size(), [&](size_t r) { all[r] = init(nranks, static_cast<int>(r), id, config); });
   return all;
 }
 

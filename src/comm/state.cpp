@@ -36,8 +36,24 @@ std::string Impl::rank_name(int r) const {
   return fmt::format("rank {} (host {}, pid {})", r, k.host, k.pid);
 }
 
+namespace {
+
+// False: there was an error before.
+bool record(ErrorRecord& e, Result code, std::string_view message) {
+  uint32_t none = 0;
+  if (!e.state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) return false;
+  e.code = static_cast<int>(code);
+  const size_t n = std::min(message.size(), sizeof e.message - 1);
+  std::memcpy(e.message, message.data(), n);
+  e.message[n] = 0;
+  e.state.store(2, std::memory_order_release);
+  return true;
+}
+
+}  // namespace
+
 void Impl::throw_error() const {
-  const ErrorRecord& e = error();
+  const ErrorRecord& e = ready.load(std::memory_order_acquire) ? error() : *own_error;
   // Another rank may be writing it just now; if that rank died while doing so, the text is lost but not the fact.
   for (int i = 0; i < 100'000 && e.state.load(std::memory_order_acquire) != 2; ++i) sched_yield();
   if (e.state.load(std::memory_order_acquire) != 2)
@@ -45,21 +61,17 @@ void Impl::throw_error() const {
   throw Error(static_cast<Result>(e.code), e.message);
 }
 
+void Impl::give_up(const std::exception& why) noexcept {
+  const auto* error = dynamic_cast<const Error*>(&why);
+  record(*own_error, error ? error->code() : Result::system_error, why.what());
+}
+
 void Impl::set_error(Result code, const std::string& message, bool announce) noexcept {
-  ErrorRecord& e = error();
-  uint32_t none = 0;
-  if (e.state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) {
-    e.code = static_cast<int>(code);
-    const size_t n = std::min(message.size(), sizeof e.message - 1);
-    std::memcpy(e.message, message.data(), n);
-    e.message[n] = 0;
-    e.state.store(2, std::memory_order_release);
-    if (announce && bootstrap) {
-      try {
-        bootstrap->announce({rank, code, message});
-      } catch (const std::exception& x) {
-        log_warn("communicator {}: the other hosts could not be told of the error: {}", name, x.what());
-      }
+  if (record(error(), code, message) && announce && bootstrap) {
+    try {
+      bootstrap->announce({rank, code, message});
+    } catch (const std::exception& x) {
+      log_warn("communicator {}: the other hosts could not be told of the error: {}", name, x.what());
     }
   }
   if (segment)
@@ -67,6 +79,8 @@ void Impl::set_error(Result code, const std::string& message, bool announce) noe
 }
 
 void Impl::require_usable() const {
+  if (given_up()) [[unlikely]]
+    throw_error();
   if (!ready.load(std::memory_order_acquire)) [[unlikely]]
     fail(Result::invalid_usage, "a communicator was used before it was made: end the group in which it is being made first");
   if (destroyed.load(std::memory_order_relaxed)) [[unlikely]]

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -65,7 +66,7 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   int rank = 0;
   int size = 1;
   Options options;
-  std::unique_ptr<Bootstrap> bootstrap;     // null for one rank
+  std::unique_ptr<Bootstrap> bootstrap;
   std::shared_ptr<Segment> segment;         // null for one rank
   std::unique_ptr<ShmTransport> transport;  // null for one rank
   std::vector<Rank> ranks;
@@ -98,14 +99,17 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   std::atomic<uint64_t> served{0};       // finished
 
   // --- health ---
-  std::unique_ptr<ErrorRecord> own_error = std::make_unique<ErrorRecord>();  // used while there is no segment
+  std::unique_ptr<ErrorRecord> own_error = std::make_unique<ErrorRecord>();  // why it couldn't be made, or without a segment
   std::atomic<bool> ready{false}, destroyed{false}, left{false};
 
   ~Impl();
 
   ErrorRecord& error() const { return segment ? segment->error() : *own_error; }
   bool failed() const { return error().state.load(std::memory_order_relaxed) != 0; }
-  // Throws the communicator's error. failed() first.
+  // It will never be ready, and this is why.
+  void give_up(const std::exception& why) noexcept;
+  bool given_up() const { return !ready.load(std::memory_order_acquire) && own_error->state.load(std::memory_order_acquire) != 0; }
+  // Throws the communicator's error. failed() or given_up() first.
   [[noreturn]] void throw_error() const;
   // Makes this the communicator's error unless it has one, wakes everybody and, if `announce`, tells other hosts.
   void set_error(Result code, const std::string& message, bool announce) noexcept;
@@ -148,7 +152,7 @@ void run_call(Communicator::Impl& comm, const Call& call);
 void abandon_group() noexcept;
 // Validates a call, then runs it, queues it on its stream, or keeps it for the thread's group_end.
 void submit(const std::shared_ptr<Communicator::Impl>& comm, const Call& call, HostStream* stream);
-// Inside a group: runs `init` on a thread of its own at group_end, and returns true.
-bool defer_init_in_group(std::function<void()> init);
+// Inside a group: runs `init`, which makes `comm`, on a thread of its own at group_end, and returns true.
+bool defer_init_in_group(const std::shared_ptr<Communicator::Impl>& comm, std::function<void()> init);
 
 }  // namespace muster
