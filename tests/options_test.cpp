@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <random>
@@ -28,6 +29,7 @@ using test::Variable;
 using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
+using namespace std::chrono_literals;
 
 // --- reading ---
 
@@ -57,9 +59,20 @@ TEST(Options, ValuesThatCannotBeReadAreNamed) {
 TEST(Options, EmptyIsUnset) {
   const Variable a("MUSTER_TIMEOUT", ""), b("MUSTER_CHANNELS", ""), c("MUSTER_WINDOWS", "");
   const Options o = Options::from_environment();
-  EXPECT_EQ(o.seconds("MUSTER_TIMEOUT"), 0);
+  EXPECT_EQ(o.seconds("MUSTER_TIMEOUT").count(), 0);
   EXPECT_TRUE(o.flag("MUSTER_WINDOWS"));
   EXPECT_FALSE(o.is_set("MUSTER_CHANNELS"));
+}
+
+TEST(Options, SecondsMayBeAnyNumber) {
+  const std::pair<const char*, std::chrono::nanoseconds> cases[] = {{"0.5", 500ms}, {"3e1", 30s}, {"inf", 1'000'000'000s}, {"1e300", 1'000'000'000s}};
+  for (const auto& [text, time] : cases) {
+    const Variable a("MUSTER_INIT_TIMEOUT", text), b("MUSTER_TIMEOUT", text), c("MUSTER_STALL_WARN", text);
+    EXPECT_EQ(Options::from_environment().seconds("MUSTER_TIMEOUT"), time) << text;
+    run_threads(2, [](Communicator& comm, int) { comm.barrier(); });
+    const Variable fixed("NCCL_COMM_ID", "127.0.0.1:4711");
+    EXPECT_EQ(outcome_of([] { make_unique_id(); }).text, "");
+  }
 }
 
 TEST(Options, SizesHaveUnits) {

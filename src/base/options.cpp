@@ -1,5 +1,6 @@
 #include "base/options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 
@@ -50,6 +51,14 @@ int64_t parse_integer(const Option& o, std::string_view v) {
   reject(o, v, o.type == OptionType::size ? "a number of bytes, with K, M or G behind it if wished" : "a whole number");
 }
 
+std::chrono::nanoseconds parse_seconds(const Option& o, std::string_view v) {
+  constexpr double kMost = 1e9;  // so that sums of times don't overflow
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(v.data(), v.data() + v.size(), seconds);
+  if (error != std::errc() || end != v.data() + v.size() || !(seconds >= 0)) reject(o, v, "a number of seconds");
+  return std::chrono::nanoseconds(static_cast<int64_t>(std::min(seconds, kMost) * 1e9));
+}
+
 }  // namespace
 
 std::span<const Option> option_table() { return kTable; }
@@ -68,11 +77,7 @@ Options Options::from_environment() {
         break;
       case OptionType::integer:
       case OptionType::size: v.integer = parse_integer(o, v.text); break;
-      case OptionType::seconds: {
-        auto [end, error] = std::from_chars(v.text.data(), v.text.data() + v.text.size(), v.seconds);
-        if (error != std::errc() || end != v.text.data() + v.text.size() || !(v.seconds >= 0)) reject(o, v.text, "a number of seconds");
-        break;
-      }
+      case OptionType::seconds: v.seconds = parse_seconds(o, v.text); break;
       case OptionType::text: break;
     }
     r.values_.push_back(std::move(v));
@@ -92,7 +97,7 @@ int64_t Options::integer(std::string_view name) const {
     if (name == kTable[i].name && kTable[i].type == OptionType::size) return values_[i].integer;
   return value(name, OptionType::integer).integer;
 }
-double Options::seconds(std::string_view name) const { return value(name, OptionType::seconds).seconds; }
+std::chrono::nanoseconds Options::seconds(std::string_view name) const { return value(name, OptionType::seconds).seconds; }
 const std::string& Options::text(std::string_view name) const { return value(name, OptionType::text).text; }
 bool Options::is_set(std::string_view name) const {
   for (size_t i = 0; i < std::size(kTable); ++i)

@@ -1,7 +1,9 @@
-// Options are data: one row each in one table; nothing else in the library reads the environment.
+// Options are data: one row each in one table. Nothing else in the library reads the environment, but for what launchers
+// say there of rank and meeting point (bootstrap/launcher.h).
 // A value that doesn't parse is an error that names the variable, the value and what is accepted.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -29,7 +31,7 @@ class Options {
 
   bool flag(std::string_view name) const;
   int64_t integer(std::string_view name) const;    // also OptionType::size: bytes
-  double seconds(std::string_view name) const;
+  std::chrono::nanoseconds seconds(std::string_view name) const;  // 30 years at most, which "inf" means, too
   const std::string& text(std::string_view name) const;
   bool is_set(std::string_view name) const;        // present and not empty in the environment
 
@@ -40,7 +42,7 @@ class Options {
   struct Value {
     bool set = false;
     int64_t integer = 0;
-    double seconds = 0;
+    std::chrono::nanoseconds seconds{0};
     std::string text;
   };
   const Value& value(std::string_view name, OptionType type) const;

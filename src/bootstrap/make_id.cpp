@@ -1,7 +1,5 @@
 #include "bootstrap/make_id.h"
 
-#include <chrono>
-
 #include "bootstrap/host.h"
 #include "bootstrap/interfaces.h"
 #include "bootstrap/resolve.h"
@@ -29,10 +27,8 @@ UniqueId make_rooted_id(const Options& options) {
 
 UniqueId make_comm_id(const Options& options, uint32_t generation) {
   const std::string& text = options.text("NCCL_COMM_ID");
-  const auto wait = std::chrono::duration_cast<std::chrono::nanoseconds>(
-      std::chrono::duration<double>(options.seconds("MUSTER_INIT_TIMEOUT")));
   const Address root = resolve("NCCL_COMM_ID", parse_host_port("NCCL_COMM_ID", text),
-                               options.text("NCCL_SOCKET_FAMILY"), Deadline::after(wait));
+                               options.text("NCCL_SOCKET_FAMILY"), Deadline::after(options.seconds("MUSTER_INIT_TIMEOUT")));
   return make_fixed_id(root, text, options.text("MUSTER_JOB_KEY"), generation);
 }
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <string_view>
 
 #include "base/options.h"
 #include "commands.h"
@@ -31,7 +32,11 @@ void print_options() {
   for (const Option& o : option_table()) {
     fmt::print("{:<21}{}  {:<8}  {:<7}  {}\n", o.name, o.must_agree ? '*' : ' ', name_of(o.type),
                *o.default_value ? o.default_value : "-", o.help);
-    if (const char* value = std::getenv(o.name); value && *value)
+    const char* value = std::getenv(o.name);
+    if (!value || !*value) continue;
+    if (std::string_view(o.name) == "MUSTER_JOB_KEY")  // a secret
+      fmt::print("{:<22}  now set\n", "");
+    else
       fmt::print("{:<22}  now set to '{}'\n", "", value);
   }
 }
