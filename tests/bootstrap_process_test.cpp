@@ -400,6 +400,15 @@ TEST(Limits, TooFewDescriptorsIsNoEndlessLoop) {
     dial(c.root, {}, {Purpose::join, c.public_id, c.key, 0, 0}, in_seconds(1), {"the root", ""});
   });
   EXPECT_EQ(failure.code, Result::timeout);
+  limit.rlim_cur = static_cast<rlim_t>(spare);  // nor does the client's
+  setrlimit(RLIMIT_NOFILE, &limit);
+  const auto at_once = failure_of([&] {
+    const IdContent c = decode(id);
+    dial(c.root, {}, {Purpose::join, c.public_id, c.key, 0, 0}, in_seconds(100), {"the root", ""});
+  });
+  EXPECT_EQ(at_once.code, Result::system_error);
+  EXPECT_THAT(at_once.text, HasSubstr("EMFILE"));
+  EXPECT_THAT(at_once.text, HasSubstr("ulimit -n"));
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
   EXPECT_LT(used.ru_utime.tv_sec + used.ru_stime.tv_sec, 1);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <random>
 #include <thread>
 #include <vector>
@@ -65,6 +66,12 @@ std::string name_of_rank(int rank, int pid) {
   char host[256] = "";
   gethostname(host, sizeof host - 1);
   return "rank " + std::to_string(rank) + " (host " + host + ", pid " + std::to_string(pid) + ")";
+}
+
+bool is_zombie(int pid) {
+  std::string line;
+  std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), line);
+  return line.find(") Z ") != line.npos;
 }
 
 // The communicator is beyond repair, and says so the same way each time; leaving works.
@@ -174,6 +181,37 @@ TEST(Death, WhileMessagesAreUnderWay) {
         EXPECT_THAT(o.text, HasSubstr(name_of_rank(2, pid[2])));
       },
       {{2}});
+}
+
+// Rank 1's neighbours, who hold its connections, have left when it dies.
+TEST(Death, WhenItsNeighboursHaveLeft) {
+  for (const bool message : {false, true})
+    run_process_ranks(
+        4,
+        [&](Communicator& c, int rank) {
+          const std::vector<int> pid = pids(c);
+          std::vector<int> all(4);
+          const auto gather = [&] { c.gather(&rank, all.data(), 1, kInt, 3); };
+          if (rank == 3) {
+            const Outcome o = outcome_of([&] {
+              if (message)
+                c.recv(all.data(), 1, kInt, 1);
+              else
+                gather();
+            });
+            EXPECT_EQ(o.code, Result::remote_error) << o;
+            EXPECT_THAT(o.text, AllOf(HasSubstr(name_of_rank(1, pid[1])), HasSubstr("ended without leaving the communicator"),
+                                      HasSubstr(name_of_rank(3, pid[3]))));
+            expect_broken(c, o);
+          } else if (rank == 1) {
+            for (const int other : {0, 2})
+              while (kill(pid[static_cast<size_t>(other)], 0) == 0 && !is_zombie(pid[static_cast<size_t>(other)])) std::this_thread::sleep_for(5ms);
+            raise(SIGKILL);
+          } else if (!message) {
+            gather();
+          }
+        },
+        {{1}});
 }
 
 // A rank that exits without destroying its communicator is as gone as a killed one; one that throws it away has left.

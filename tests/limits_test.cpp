@@ -361,6 +361,19 @@ TEST(Limits, SixtyFourDescriptors) {
   });
 }
 
+// The first descriptors of a process may be anything.
+TEST(Limits, NoStandardStreams) {
+  for (const char* windows : {"0", "1"}) {
+    const Variable w("MUSTER_WINDOWS", windows);
+    run_processes(3, [](int) {
+      close(STDIN_FILENO);
+      close(STDERR_FILENO);
+      Communicator c = Communicator::from_environment();
+      every_call(c, 50000);
+    });
+  }
+}
+
 TEST(Limits, NoLockedMemory) {
   run_processes(2, [](int) {
     limit(RLIMIT_MEMLOCK, 0);

@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "base/host.h"
 #include "exec/host/waiter.h"
 #include "muster/types.h"
 

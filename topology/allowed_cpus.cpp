@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -90,17 +89,6 @@ size_t last_level_cache(const std::string& root) {
     largest = std::max(largest, n << (unit == "K" ? 10 : unit == "M" ? 20 : unit == "G" ? 30 : 0));
   }
   return largest;
-}
-
-std::string host_name() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
-std::string host_identity(const std::string& hostid_override) {
-  if (!hostid_override.empty()) return "id:" + hostid_override;
-  return host_name() + "/" + first_line("/proc/sys/kernel/random/boot_id");
 }
 
 }  // namespace muster

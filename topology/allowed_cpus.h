@@ -17,8 +17,4 @@ double cpu_quota(const std::string& root = "");
 // caches of all dies.)
 size_t last_level_cache(const std::string& root = "");
 
-// "host name" and boot id, or what NCCL_HOSTID says instead: equal on processes of one host.
-std::string host_identity(const std::string& hostid_override);
-std::string host_name();
-
 }  // namespace muster

@@ -58,8 +58,8 @@ class Bootstrap {
   // least). Passes descriptors between the ranks of `group` (ascending, same on each of them, includes this
   // rank) over a UNIX socket with an abstract name, authenticated like everything else. Each member gives
   // `mine` (same number of each); `receive` is called for each other member's descriptors, one member at a
-  // time, so that few are open at once. Throws system_error naming the reason if the members can't reach each
-  // other by UNIX sockets.
+  // time, so that few are open at once; what it throws comes out at the end, on this rank alone. Throws
+  // system_error naming the reason if the members can't reach each other by UNIX sockets.
   virtual void exchange_fds(const std::vector<int>& group, const std::vector<int>& mine,
                             const std::function<void(int rank, std::vector<Fd> fds)>& receive,
                             Deadline deadline) = 0;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <memory>
 
@@ -122,8 +123,10 @@ std::vector<Fd> Member::receive(size_t count) const {
   return r;
 }
 
+using Receive = std::function<void(int rank, std::vector<Fd> fds)>;
+
 // The group's first rank.
-void run_hub(const DescriptorExchange& x, int me, Arrivals& arrivals) {
+void run_hub(const DescriptorExchange& x, int me, Arrivals& arrivals, const Receive& receive) {
   std::map<int, ProcessFd> connections;
   while (connections.size() + 1 < x.group.size()) {
     std::optional<Arrival> a = arrivals.wait(x.deadline);
@@ -147,18 +150,18 @@ void run_hub(const DescriptorExchange& x, int me, Arrivals& arrivals) {
       if (other != me && other != owner) member(other).send(fds.data(), fds.size());
     for (const int other : x.group)
       if (other != me && other != owner) member(other).expect(kDone);
-    if (owner != me) x.receive(owner, std::move(theirs));
+    if (owner != me) receive(owner, std::move(theirs));
   }
 }
 
-void run_member(const DescriptorExchange& x, int me, int fd) {
+void run_member(const DescriptorExchange& x, int me, int fd, const Receive& receive) {
   const Member hub{x.group.front(), fd, x.deadline, x.ranks};
   for (const int owner : x.group) {
     if (owner == me) {
       hub.expect(kGo);
       hub.send(x.mine.data(), x.mine.size());
     } else {
-      x.receive(owner, hub.receive(x.mine.size()));
+      receive(owner, hub.receive(x.mine.size()));
       hub.say(kDone);
     }
   }
@@ -215,14 +218,25 @@ void DescriptorExchange::run() {
     if (const std::string& t = troubles[static_cast<size_t>(r)]; !t.empty())
       fail(Result::system_error, "{}", t);
 
+  // A receiver that fails closes what comes after: the others get theirs, and the reason is its own.
+  std::exception_ptr failure;
+  const Receive guarded = [&](int r, std::vector<Fd> fds) {
+    if (failure) return;
+    try {
+      receive(r, std::move(fds));
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  };
   if (alone) {
     for (const int r : group)
-      if (r != me) receive(r, {});
+      if (r != me) guarded(r, {});
   } else if (me == first) {
-    run_hub(*this, me, *arrivals);
+    run_hub(*this, me, *arrivals, guarded);
   } else {
-    run_member(*this, me, to_hub.get());
+    run_member(*this, me, to_hub.get(), guarded);
   }
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace muster

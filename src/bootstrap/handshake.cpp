@@ -125,7 +125,7 @@ Connection dial(const Address& target, const Source& source, const Credentials& 
                 const DialPolicy& policy) {
   const auto began = Deadline::Clock::now();
   Backoff backoff;
-  int refused_in_row = 0;
+  int refused_in_row = 0, starved = 0;
   std::string reason;
   for (int attempt = 1;; ++attempt) {
     const Deadline this_try = earlier(deadline, Deadline::after(kAttempt));
@@ -153,6 +153,8 @@ Connection dial(const Address& target, const Source& source, const Credentials& 
       if (error.error == EADDRNOTAVAIL)
         reason += " (no local port is free; see net.ipv4.ip_local_port_range)";
     }
+    if (error.error == EMFILE && ++starved >= 5)  // what this process has open, it may have open for ever
+      fail(Result::system_error, "{} can't be reached at {}: {}. Raise the limit of open files (ulimit -n)", policy.whom, target.text(), reason);
     const bool hopeless = policy.refusals > 0 && refused_in_row >= policy.refusals;
     if (hopeless || deadline.expired()) {
       const std::chrono::duration<double> spent = Deadline::Clock::now() - began;

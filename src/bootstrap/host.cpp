@@ -3,22 +3,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <fstream>
-
+#include "base/host.h"
 #include "base/math.h"
-#include "bootstrap/crypto.h"
 
 namespace muster {
 
 Host this_host() {
   Host r;
-  char name[256] = "?";
-  gethostname(name, sizeof name - 1);
-  r.name = name;
+  r.name = host_name();
   r.pid = getpid();
 
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  const std::string boot = boot_id();
   struct stat net {};
   const uint64_t ns = stat("/proc/self/ns/net", &net) == 0 ? static_cast<uint64_t>(net.st_ino) : 0;
   for (const char c : boot.empty() ? r.name : boot)

@@ -2,12 +2,11 @@
 
 #include <unistd.h>
 
-#include <fstream>
-#include <sstream>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
+#include "base/process.h"
 
 namespace muster {
 namespace {
@@ -43,32 +42,13 @@ class Variables {
   const Environment& environment_;
 };
 
-struct Process {
-  int parent = 0;
-  std::string name, start;  // start: clock ticks since boot
-};
-Process read_process(int pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string all;
-  std::getline(file, all, '\0');
-  const auto open = all.find('('), close = all.rfind(')');  // a name may hold anything, parentheses included
-  Process p;
-  if (open == all.npos || close == all.npos || close < open) return p;
-  p.name = all.substr(open + 1, close - open - 1);
-  std::istringstream rest(all.substr(close + 1));
-  std::string state, field;
-  rest >> state >> p.parent;
-  for (int i = 5; i <= 22 && rest >> field; ++i) p.start = field;
-  return p;
-}
-
 // Hydra puts no job's name into the environment: its process on this host, an ancestor of all ranks, names
 // the job.
 std::string hydra_identity() {
   int pid = getppid();
   const int parent = pid;
   for (int depth = 0; depth < 32 && pid > 1; ++depth) {
-    const Process p = read_process(pid);
+    const ProcessStatus p = read_process(pid);
     if (p.name.starts_with("hydra") || p.name.starts_with("mpiexec"))
       return fmt::format("{}@{}", pid, p.start);
     pid = p.parent;

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/fork.h"
 
 namespace muster {
 namespace {
@@ -16,16 +17,16 @@ struct Table {
   std::mutex mutex;
   std::set<int> fds;
 };
-std::atomic<bool> g_forked{false};
+std::atomic<int> g_generation{-1};  // of the process that made the table
 
 Table& table() {
   static Table* t = [] {
     static Table* made = new Table;  // outlives every static object that may hold a descriptor
+    g_generation.store(fork_generation(), std::memory_order_relaxed);
     pthread_atfork([] { made->mutex.lock(); }, [] { made->mutex.unlock(); },
                    [] {
                      for (const int fd : made->fds) ::close(fd);
                      made->fds.clear();
-                     g_forked.store(true, std::memory_order_relaxed);
                      made->mutex.unlock();
                    });
     return made;
@@ -51,7 +52,10 @@ void ProcessFd::reset() {
   fd_ = -1;
 }
 
-bool is_forked_child() { return g_forked.load(std::memory_order_relaxed); }
+bool is_forked_child() {
+  const int generation = g_generation.load(std::memory_order_relaxed);
+  return generation >= 0 && generation != fork_generation();
+}
 
 void refuse_in_forked_child() {
   if (is_forked_child())

@@ -1,16 +1,20 @@
 // The life of a communicator: ranks meet, compare what must be equal, share memory, and leave.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <set>
 
 #include "base/error.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/math.h"
+#include "base/process.h"
 #include "base/thread.h"
 #include "bootstrap/unique_id.h"
 #include "comm/state.h"
@@ -146,6 +150,7 @@ Card introduce(const Options& options) {
   c.set("identity", host_identity(options.text("NCCL_HOSTID")));
   c.set("process", process_token());
   c.set("pid", getpid());
+  c.set("pid namespace", pid_namespace());
   std::string cpus;
   for (const int cpu : allowed_cpus()) cpus += fmt::format("{} ", cpu);
   c.set("cpus", cpus);
@@ -196,21 +201,31 @@ void require_one_host(const std::vector<Card>& cards) {
            cards[0].text("host"), cards[0].text("identity"), r, cards[r].text("host"), cards[r].text("identity"));
 }
 
-// All ranks say how the last step went, so that all fail together with the first one's reason.
-void agree(Bootstrap& bootstrap, const std::string& problem, Deadline deadline) {
-  const auto all = bootstrap.all_gather(problem, deadline);
-  for (const std::string& p : all)
-    if (!p.empty()) throw Error(Result::system_error, p);
-}
-
+// What went wrong on one rank: "code text"; empty: nothing.
 template <class F>
 std::string problem_of(F f) {
   try {
     f();
     return {};
+  } catch (const Error& e) {
+    return fmt::format("{} {}", static_cast<int>(e.code()), e.what());
   } catch (const std::exception& e) {
-    return e.what();
+    return fmt::format("{} {}", static_cast<int>(Result::system_error), e.what());
   }
+}
+
+// All ranks say how the last step went, so that all fail together with one reason: the first that isn't only about
+// another rank's failure.
+void agree(Bootstrap& bootstrap, const std::string& problem, Deadline deadline) {
+  std::optional<Error> reason;
+  for (const std::string& p : bootstrap.all_gather(problem, deadline)) {
+    if (p.empty()) continue;
+    int code = static_cast<int>(Result::internal_error);
+    std::from_chars(p.data(), p.data() + p.size(), code);
+    if (!reason || (reason->code() == Result::remote_error && code != static_cast<int>(Result::remote_error)))
+      reason.emplace(static_cast<Result>(code), p.substr(p.find(' ') + 1));
+  }
+  if (reason) throw *reason;
 }
 
 void share_memory(Impl& impl, const std::vector<Card>& cards, Deadline deadline) {
@@ -226,9 +241,15 @@ void share_memory(Impl& impl, const std::vector<Card>& cards, Deadline deadline)
   };
   const bool one_process = impl.inputs.same_process;
   const Segment::Geometry geometry{n, impl.inputs.lanes + 1, impl.inputs.slot_bytes, impl.inputs.message_bytes};
+  // Every rank gives the same number of descriptors: rank 0 its segment, and all their arenas, if they have any.
   Fd descriptor;
   agree(bootstrap, problem_of([&] {
-          if (impl.rank == 0) impl.segment = segments().get(id, [&] { return Segment::create(geometry, token(0), &descriptor); });
+          if (impl.rank == 0) {
+            impl.segment = segments().get(id, [&] { return Segment::create(geometry, token(0), &descriptor); });
+          } else if (!one_process && !impl.inputs.windows) {
+            descriptor = Fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
+            if (!descriptor) fail_errno(errno, "/dev/null can't be opened", "Raise the limit of open files (ulimit -n) if it is too low");
+          }
         }),
         deadline);
   if (one_process) {
@@ -237,12 +258,9 @@ void share_memory(Impl& impl, const std::vector<Card>& cards, Deadline deadline)
     const bool windows = impl.inputs.windows;
     std::vector<int> group(static_cast<size_t>(n));
     for (int r = 0; r < n; ++r) group[static_cast<size_t>(r)] = r;
-    // Every member gives the same number of descriptors; only rank 0's first one is a segment.
-    Fd empty;
-    if (impl.rank != 0 || !windows) empty = Fd(dup(STDERR_FILENO));
     std::string problem = problem_of([&] {
-      const int first = impl.rank == 0 ? descriptor.get() : windows ? Arena::of_process().descriptor() : empty.get();
-      const int second = windows ? Arena::of_process().descriptor() : first;
+      const int second = windows ? Arena::of_process().descriptor() : descriptor.get();
+      const int first = descriptor ? descriptor.get() : second;
       bootstrap.exchange_fds(
           group, {first, second},
           [&](int r, std::vector<Fd> fds) {
@@ -325,6 +343,7 @@ void join(const std::shared_ptr<Impl>& impl, Deadline deadline) {
   apply_options(*impl);
   require_one_host(cards);
 
+  const std::string& numbering = cards[static_cast<size_t>(rank)].text("pid namespace");
   in.same_process = in.windows = true;
   in.cache_bytes = SIZE_MAX;
   for (int r = 0; r < nranks; ++r) {
@@ -333,6 +352,8 @@ void join(const std::shared_ptr<Impl>& impl, Deadline deadline) {
     k.host = c.text("host");
     k.pid = c.number<int>("pid");
     k.same_process = c.number("process") == process_token();
+    if (const std::string& theirs = c.text("pid namespace"); !k.same_process && !theirs.empty() && theirs == numbering)
+      k.start = read_process(k.pid).start;
     in.same_process = in.same_process && c.text("process") == cards[0].text("process");
     in.windows = in.windows && c.number("arena") != 0;
     in.cache_bytes = std::min(in.cache_bytes, c.number<size_t>("cache"));
@@ -370,14 +391,13 @@ void set_up(const std::shared_ptr<Impl>& impl, int nranks, int rank, const Uniqu
   if (nranks < 1 || nranks > kMostRanks) fail(Result::invalid_argument, "a communicator of {} ranks: 1 to {} are possible", nranks, kMostRanks);
   if (rank < 0 || rank >= nranks) fail(Result::invalid_argument, "rank {} is not in 0..{}", rank, nranks - 1);
   set_log_level(parse_log_level(options.text("MUSTER_LOG")));
-  const auto seconds = [](double s) { return std::chrono::nanoseconds(static_cast<int64_t>(std::min(s, 1e9) * 1e9)); };
-  const Deadline deadline = Deadline::after(seconds(options.seconds("MUSTER_INIT_TIMEOUT")));
+  const Deadline deadline = Deadline::after(options.seconds("MUSTER_INIT_TIMEOUT"));
 
   impl->options = std::move(options);
   impl->rank = rank;
   impl->size = nranks;
-  impl->timeout = seconds(impl->options.seconds("MUSTER_TIMEOUT"));
-  impl->stall_warning = seconds(impl->options.seconds("MUSTER_STALL_WARN"));
+  impl->timeout = impl->options.seconds("MUSTER_TIMEOUT");
+  impl->stall_warning = impl->options.seconds("MUSTER_STALL_WARN");
   impl->ranks.resize(static_cast<size_t>(nranks));
   PlanInputs& in = impl->inputs;
   in.nranks = nranks;
@@ -386,7 +406,7 @@ void set_up(const std::shared_ptr<Impl>& impl, int nranks, int rank, const Uniqu
   impl->name = config.name.empty() ? fmt::format("{:08x}", impl->bootstrap->communicator_id() & 0xffffffff) : config.name;
   if (nranks == 1) {
     apply_options(*impl);
-    impl->ranks[0] = {host_name(), getpid(), true, nullptr, nullptr};
+    impl->ranks[0] = {.host = host_name(), .pid = getpid(), .same_process = true};
     in.same_process = true;
     in.cache_bytes = cache_or_guess();
     in.cores = 1;
@@ -428,8 +448,7 @@ Communicator Communicator::init(int nranks, int rank, const UniqueId& id, const 
 
 Communicator Communicator::from_environment(const Config& config) {
   Options options = Options::from_environment();
-  const Deadline deadline =
-      Deadline::after(std::chrono::nanoseconds(static_cast<int64_t>(std::min(options.seconds("MUSTER_INIT_TIMEOUT"), 1e9) * 1e9)));
+  const Deadline deadline = Deadline::after(options.seconds("MUSTER_INIT_TIMEOUT"));
   const Rendezvous r = rendezvous_from_environment(options, deadline);
   Communicator c;
   c.impl_ = std::make_shared<Impl>();

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/math.h"
+#include "base/process.h"
 #include "comm/state.h"
 
 namespace muster {
@@ -251,10 +252,7 @@ class PartWatch {
     } else {
       return;
     }
-    if (late >= 0 && comm_.segment && comm_.segment->control(late).left.load(std::memory_order_acquire) && still_waiting(late))
-      raise(comm_, Result::remote_error,
-            fmt::format("communicator {}: {} has destroyed its communicator while {} waits for it in {}", comm_.name, comm_.rank_name(late),
-                        comm_.rank_name(comm_.rank), what()));
+    if (late >= 0) require_present(late);
     if (comm_.timeout.count() > 0 && waited >= comm_.timeout)
       raise(comm_, Result::timeout,
             fmt::format("communicator {}: {} timed out after {:.3g} s in {}{}. MUSTER_TIMEOUT sets the limit", comm_.name,
@@ -268,6 +266,18 @@ class PartWatch {
   }
 
  private:
+  // A rank that has left, or whose process has ended, sends nothing more. Those who watch its connections may have left.
+  void require_present(int late) const {
+    const Impl::Rank& peer = comm_.ranks[static_cast<size_t>(late)];
+    const bool ended = !peer.start.empty() && has_ended(peer.pid, peer.start);
+    const bool left = comm_.segment && comm_.segment->control(late).left.load(std::memory_order_acquire);
+    if (!ended && !left) return;
+    if (!still_waiting(late)) return;  // what it had sent before
+    raise(comm_, Result::remote_error,
+          fmt::format("communicator {}: {} has {} while {} waits for it in {}", comm_.name, comm_.rank_name(late),
+                      left ? "destroyed its communicator" : "ended without leaving the communicator", comm_.rank_name(comm_.rank), what()));
+  }
+
   bool still_waiting(int late) const {
     return (collective_ && *collective_ && !(*collective_)->done() ? (*collective_)->waiting_for() : (*messages_)->waiting_for()) == late;
   }

@@ -47,6 +47,7 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   struct Rank {
     std::string host;
     int pid = 0;
+    std::string start;  // of its process, see ProcessStatus; empty: this process can't look at that one
     bool same_process = false;
     std::shared_ptr<PeerArena> arena;  // other processes'
     std::byte* arena_base = nullptr;   // where that rank's arena is mapped here
