@@ -122,17 +122,21 @@ Job join_job(const Args& args) {
   }
   job.id = first == world_rank ? make_unique_id() : UniqueId{};
   if (world) job.id = all_gather(&world, job.id)[static_cast<size_t>(first)];
-  job.ranks.resize(static_cast<size_t>(ranks_here));
-  if (!args.parallel_init) make_communicators(job, 0, ranks_here);
+  if (args.parallel_init)
+    job.ranks.resize(static_cast<size_t>(ranks_here));
+  else
+    job.ranks = make_communicators(job, 0, ranks_here);
   if (world) world.destroy();
   return job;
 }
 
-void make_communicators(Job& job, int begin, int end) {
+std::vector<Communicator> make_communicators(const Job& job, int begin, int end) {
+  std::vector<Communicator> made;
   group_start();
   for (int i = begin; i < end; ++i)
-    job.ranks[static_cast<size_t>(i)] = Communicator::init(job.nranks, job.first_rank() + i, job.id);
+    made.push_back(Communicator::init(job.nranks, job.first_rank() + i, job.id));
   group_end();
+  return made;
 }
 
 }  // namespace muster::perf

@@ -37,8 +37,8 @@ struct Job {
 // Meets the other processes. Throws muster::Error.
 Job join_job(const Args& args);
 
-// Makes the communicators of the ranks [begin, end) of this process, in one group.
-void make_communicators(Job& job, int begin, int end);
+// The communicators of the ranks [begin, end) of this process, made in one group.
+std::vector<Communicator> make_communicators(const Job& job, int begin, int end);
 
 // The colour that NCCL_TESTS_SPLIT ("MOD 2", "%2", "AND 0x3", "&3", "OR 1", "|1", "DIV 4", "/4") or
 // NCCL_TESTS_SPLIT_MASK (hexadecimal) gives a process. Throws invalid_usage for anything else.

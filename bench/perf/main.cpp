@@ -2,10 +2,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <mutex>
+#include <optional>
+#include <system_error>
 #include <thread>
 
 #include "perf/collective.h"
@@ -59,8 +63,10 @@ Exit run(Args& args, const Collective& collective, const std::string& program, i
     report = std::make_unique<Report>(args, job, program, argc, argv);
     report->header(buffer_bytes);
   }
+  std::mutex making;  // of job.ranks, while threads fill it
   Monitor monitor(
       [&] {
+        const std::lock_guard lock(making);
         for (Communicator& c : job.ranks)
           if (c) c.abort();
       },
@@ -68,16 +74,22 @@ Exit run(Args& args, const Collective& collective, const std::string& program, i
 
   double with_buffers = 0;
   const auto work = [&](int thread) {
+    std::optional<Sweep> sweep;  // ends when all calls have been aborted
     try {
       const int begin = thread * args.ranks_per_thread;
-      if (!job.ranks[static_cast<size_t>(begin)])
-        make_communicators(job, begin, begin + args.ranks_per_thread);
       const std::span<Communicator> mine(&job.ranks[static_cast<size_t>(begin)],
                                          static_cast<size_t>(args.ranks_per_thread));
-      Sweep sweep(args, collective, mine, job.first_rank() + begin, buffer_bytes,
-                  thread == 0 ? &monitor : nullptr, thread == 0 ? report.get() : nullptr);
+      if (!mine[0]) {
+        std::vector<Communicator> made = make_communicators(job, begin, begin + args.ranks_per_thread);
+        const std::lock_guard lock(making);
+        std::move(made.begin(), made.end(), mine.begin());
+        if (monitor.failure() != Exit::success)
+          for (Communicator& c : mine) c.abort();
+      }
+      sweep.emplace(args, collective, mine, job.first_rank() + begin, buffer_bytes,
+                    thread == 0 ? &monitor : nullptr, thread == 0 ? report.get() : nullptr);
       if (thread == 0) with_buffers = resident();
-      sweep.run();
+      sweep->run();
     } catch (const Error& e) {
       monitor.fail(exit_of(e), fmt::format("{}: {}: {}", program, name_of(e.code()), e.what()));
     } catch (const std::exception& e) {
@@ -85,7 +97,13 @@ Exit run(Args& args, const Collective& collective, const std::string& program, i
     }
   };
   std::vector<std::thread> others;
-  for (int t = 1; t < args.threads; ++t) others.emplace_back(work, t);
+  try {
+    for (int t = 1; t < args.threads; ++t) others.emplace_back(work, t);
+  } catch (const std::system_error& e) {
+    monitor.fail(Exit::internal, fmt::format("{}: a thread can't be started: {}. Raise the limit of processes "
+                                             "(ulimit -u, or pids.max of the control group)",
+                                             program, e.what()));
+  }
   work(0);
   for (std::thread& t : others) t.join();
   if (monitor.failure() != Exit::success) return monitor.failure();

@@ -1,11 +1,11 @@
 #include "perf/sweep.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 
 namespace muster::perf {
 namespace {
@@ -21,6 +21,23 @@ constexpr size_t align_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
 // Bytes of one buffer, for a row of `bytes`: both sides, and in place the two in one.
 size_t bytes_of(const Layout& l, size_t element) {
   return std::max({l.send, l.recv, l.in_place_send + l.send, l.in_place_recv + l.recv}) * element;
+}
+
+constexpr size_t kMostCache = size_t{64} << 20;
+
+// Bytes of the largest cache that a core reaches. (sysconf says 0 on some processors, and on others the sum of all
+// dies.)
+size_t last_cache() {
+  size_t largest = 0;
+  for (int i = 0; i < 10; ++i) {
+    std::ifstream in(fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/size", i));
+    size_t size = 0;
+    char unit = 0;
+    if (!(in >> size)) continue;
+    in >> unit;
+    largest = std::max(largest, size << (unit == 'K' ? 10 : unit == 'M' ? 20 : unit == 'G' ? 30 : 0));
+  }
+  return largest ? largest : kMostCache;
 }
 
 }  // namespace
@@ -45,8 +62,7 @@ size_t plan_buffers(Args& args, const Job& job, const Collective& collective) {
                     wanted, human_bytes(static_cast<double>(budget) * 2)));
   }
   // All buffers of a host together exceed its last cache.
-  const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  const size_t beyond_cache = std::min<size_t>(cache > 0 ? static_cast<size_t>(cache) : 0, size_t{64} << 20);
+  const size_t beyond_cache = std::min(last_cache(), kMostCache);
   return std::max(needed(args.max_bytes), std::min(beyond_cache, budget));
 }
 
@@ -64,8 +80,9 @@ Sweep::Sweep(const Args& args, const Collective& collective, std::span<Communica
     size_t element = 1;
     for (const NamedType& t : args.types) element = std::max(element, size_of(t.type));
     const size_t unaligned = args.unaligned * element;
+    if (streams) streams_.push_back(std::make_unique<HostStream>());
     ranks_.push_back(
-        {ranks[i], first_rank + static_cast<int>(i), streams ? std::make_unique<HostStream>() : nullptr,
+        {ranks[i], first_rank + static_cast<int>(i), streams ? streams_.back().get() : nullptr,
          Buffer(buffer_bytes, unaligned, args.memory), Buffer(buffer_bytes, unaligned, args.memory)});
   }
 }
@@ -222,7 +239,7 @@ void Sweep::issue(const Setting& s, const Data& data, bool in_place, size_t offs
     call.type = s.type.type;
     call.op = data.op_of(r.number);
     call.root = s.root;
-    call.stream = r.stream.get();
+    call.stream = r.stream;
     collective_.call(r.communicator, call);
   }
 }
@@ -245,7 +262,7 @@ std::vector<double> Sweep::all_gather(const std::vector<double>& mine) {
   std::vector<std::vector<double>> all(ranks_.size(), std::vector<double>(static_cast<size_t>(nranks_)));
   group_start();
   for (size_t i = 0; i < ranks_.size(); ++i)
-    ranks_[i].communicator.all_gather(&mine[i], all[i].data(), 1, DataType::float64, ranks_[i].stream.get());
+    ranks_[i].communicator.all_gather(&mine[i], all[i].data(), 1, DataType::float64, ranks_[i].stream);
   group_end();
   complete();
   return all[0];

@@ -31,7 +31,7 @@ class Sweep {
   struct Rank {
     Communicator& communicator;
     int number;
-    std::unique_ptr<HostStream> stream;  // none: calls run on this thread
+    HostStream* stream;  // null: calls run on this thread
     Buffer send, recv;
   };
   struct Setting {  // of one row
@@ -65,6 +65,7 @@ class Sweep {
   int nranks_;
   std::vector<Rank> ranks_;
   size_t verified_runs_ = 0;
+  std::vector<std::unique_ptr<HostStream>> streams_;  // last: what is queued on one uses buffers of all ranks
 };
 
 }  // namespace muster::perf
