@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -278,6 +279,50 @@ TEST(Abort, OfTwoCommunicatorsInEitherOrder) {
     for (auto* all : {&world, &small})
       for (auto& c : *all) c.destroy();
   }
+}
+
+// Ranks that are threads use each other's buffers directly; a call that fails returns when nobody does so any more.
+TEST(Abort, BuffersMayGoAtOnce) {
+  constexpr size_t count = 6 << 20, bytes = count * sizeof(float);
+  const auto map = [] { return static_cast<float*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)); };
+  for (int i = 0; i < 40; ++i) {
+    auto comms = Communicator::init_all(3);
+    std::vector<std::thread> ranks;
+    for (auto& c : comms)
+      ranks.emplace_back([&] {
+        float *a = map(), *b = map();
+        Outcome o;
+        while (o.code == Result::success) o = outcome_of([&] { c.all_reduce(a, b, count, kFloat, RedOp::sum); });
+        munmap(a, bytes);
+        munmap(b, bytes);
+        EXPECT_EQ(o.code, Result::remote_error) << o;
+      });
+    std::this_thread::sleep_for(std::chrono::microseconds(5000 + random_below(20000)));
+    comms[static_cast<size_t>(i % 3)].abort();
+    for (auto& t : ranks) t.join();
+  }
+  // The same when one thread has all the ranks.
+  auto comms = Communicator::init_all(3);
+  std::vector<float*> a, b;
+  for (int r = 0; r < 3; ++r) {
+    a.push_back(map());
+    b.push_back(map());
+  }
+  std::thread aborter([&] {
+    std::this_thread::sleep_for(20ms);
+    comms[1].abort();
+  });
+  Outcome o;
+  while (o.code == Result::success)
+    o = outcome_of([&] {
+      group_start();
+      for (size_t r = 0; r < 3; ++r) comms[r].all_reduce(a[r], b[r], count, kFloat, RedOp::sum);
+      group_end();
+    });
+  EXPECT_EQ(o.code, Result::remote_error) << o;
+  aborter.join();
+  for (auto& all : {a, b})
+    for (float* p : all) munmap(p, bytes);
 }
 
 TEST(Abort, HealthyCommunicatorsOfTheSameRanksGoOn) {

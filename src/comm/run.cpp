@@ -1,6 +1,8 @@
 // Running calls: from a call to its plan's steps, with waiting, mismatches and late ranks looked after.
 #include <algorithm>
 #include <optional>
+#include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -76,6 +78,18 @@ class CollectiveRun {
       start_slots();
     }
   }
+  // Left unfinished, the call has failed, and its buffers may go as soon as it returns: not before the others let go of them.
+  ~CollectiveRun() {
+    leave_windows();
+    if (run_ && mine_.is_window && comm_.failed()) await_others_leaving();
+  }
+  CollectiveRun(const CollectiveRun&) = delete;
+  CollectiveRun& operator=(const CollectiveRun&) = delete;
+
+  // This rank uses the others' buffers no more.
+  void leave_windows() noexcept {
+    if (std::exchange(in_windows_, false)) comm_.segment->control(comm_.rank).in_windows.store(0, std::memory_order_release);
+  }
 
   bool advance() {
     const bool moved = run_->advance();
@@ -101,6 +115,7 @@ class CollectiveRun {
 
   void finish() {
     if (trying_) plan_->trial.end();
+    leave_windows();
     run_.reset();
   }
 
@@ -113,6 +128,27 @@ class CollectiveRun {
     }
     run_.emplace(plan, buffers_, &fingerprint_, call_.weight_bits, windows, stream_slots);
     if (run_->done()) finish();
+  }
+
+  // After a failure elsewhere nobody enters: who fails looks who is in, and who enters looks for failures, each after it has
+  // shown itself.
+  void enter_windows() {
+    comm_.segment->control(comm_.rank).in_windows.store(1, std::memory_order_relaxed);
+    in_windows_ = true;
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (comm_.failed()) comm_.throw_error();
+  }
+
+  void await_others_leaving() noexcept {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    // A thread of this process is out within a tile. Another process may be stopped: what it does later to memory of
+    // mem_alloc harms nothing else.
+    constexpr auto kPatience = std::chrono::seconds(1);
+    const auto start = std::chrono::steady_clock::now();
+    for (int r = 0; r < comm_.size; ++r)
+      while (comm_.segment->control(r).in_windows.load(std::memory_order_acquire) != 0 &&
+             (comm_.ranks[static_cast<size_t>(r)].same_process || std::chrono::steady_clock::now() - start < kPatience))
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 
   void start_exchange() {
@@ -167,6 +203,7 @@ class CollectiveRun {
       comm_.window_input[static_cast<size_t>(r)] = base + all[r].input;
       comm_.window_output[static_cast<size_t>(r)] = base + all[r].output;
     }
+    enter_windows();
     start(*plan_->windows, {comm_.window_input.data(), comm_.window_output.data()}, false);
   }
 
@@ -177,6 +214,7 @@ class CollectiveRun {
   std::byte* buffers_[3] = {};
   BufferDescriptor mine_;
   bool exchanging_ = false;
+  bool in_windows_ = false;
   bool trying_ = false;  // the plan's StoreTrial watches this call
   std::optional<Run> run_;
 };
@@ -389,6 +427,9 @@ class PartRun {
     }
     return moved;
   }
+  void leave_windows() noexcept {
+    if (collective_) collective_->leave_windows();
+  }
   Impl& comm() { return comm_; }
   PartWatch& watch() { return watch_; }
 
@@ -519,6 +560,7 @@ void run_batch(Batch& batch) {
   } catch (const std::exception& e) {
     // The other communicators of the group stopped midway with this one; their peers must not wait for them.
     const auto* error = dynamic_cast<const Error*>(&e);
+    for (auto& p : parts) p->leave_windows();  // all of this thread's ranks before one waits for others
     for (auto& p : parts)
       if (!p->done()) p->comm().set_error(error ? error->code() : Result::system_error, e.what(), true);
     // Those that never started: the one that failed to start, unless its call was refused, and all behind it.

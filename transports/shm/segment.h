@@ -29,6 +29,7 @@ struct alignas(kCacheLine) RankControl {
   alignas(kCacheLine) std::atomic<uint64_t> token;     // what this rank wrote to prove that it sees this memory
   std::atomic<uint64_t> entered;                       // sequence of the last call this rank started
   std::atomic<uint32_t> left;                          // 1: destroyed its communicator
+  std::atomic<uint32_t> in_windows;                    // 1: may be using other ranks' buffers
   alignas(kCacheLine) LedgerEntry ledger[kLedgerEntries];
 };
 
