@@ -1,6 +1,7 @@
 #include "bootstrap/arrivals.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace muster {
 
@@ -23,7 +24,8 @@ std::optional<Arrival> Arrivals::wait(Deadline deadline) {
   std::unique_lock lock(mutex_);
   while (queue_.empty()) {
     if (deadline.expired()) return std::nullopt;
-    changed_.wait_for(lock, std::min<std::chrono::nanoseconds>(deadline.left(), std::chrono::hours(1)));
+    service_.require_accepting();
+    changed_.wait_for(lock, std::min<std::chrono::nanoseconds>(deadline.left(), std::chrono::milliseconds(200)));
   }
   Arrival a = std::move(queue_.front());
   queue_.pop_front();

@@ -65,8 +65,17 @@ void Ring::attach(Side side, ProcessFd fd) {
 
 void Ring::wait_linked(Deadline deadline) {
   std::unique_lock lock(mutex_);
-  const bool in_time =
-      wait_until(changed_, lock, deadline, [&] { return failure_ || (linked_[prev] && linked_[next]); });
+  const auto linked = [&] { return failure_ || (linked_[prev] && linked_[next]); };
+  bool in_time = false;
+  while (!(in_time = linked()) && !deadline.expired()) {
+    changed_.wait_for(lock, std::min<std::chrono::nanoseconds>(deadline.left(), std::chrono::milliseconds(200)));
+    try {
+      Service::get().require_accepting();
+    } catch (const Error& e) {
+      lock.unlock();
+      fail_exchange(e.code(), e.what());
+    }
+  }
   if (failure_) {
     const Bootstrap::Trouble f = *failure_;
     lock.unlock();

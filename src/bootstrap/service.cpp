@@ -151,6 +151,8 @@ void Service::on_connection(Listener& listener) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         // Who waits in the queue stays there; without a pause this thread would spin on it.
+        refusal_error_.store(errno, std::memory_order_relaxed);
+        refusals_.fetch_add(1, std::memory_order_relaxed);
         if (may_complain())
           log_warn("can't accept a connection: {}. Raise the limit of open files (ulimit -n)",
                    describe_errno(errno));
@@ -161,6 +163,7 @@ void Service::on_connection(Listener& listener) {
       }
       return;
     }
+    refusals_.store(0, std::memory_order_relaxed);
     if (guests_.size() >= kMaxGuests) dismiss(guests_.begin());  // the oldest has had the most time
     const GuestAt g = guests_.emplace(guests_.end());
     g->fd = ProcessFd(fd);
@@ -168,6 +171,13 @@ void Service::on_connection(Listener& listener) {
     g->timer = loop_.at(Loop::Clock::now() + kGuestTime, [this, g] { dismiss(g); });
     g->watch = loop_.watch(fd, EPOLLIN, [this, g] { on_guest(g); });
   }
+}
+
+void Service::require_accepting() const {
+  constexpr int kSecond = 10;
+  if (refusals_.load(std::memory_order_relaxed) < kSecond) return;
+  fail(Result::system_error, "this process (pid {}) can't accept the connections of other ranks: {}. Raise the limit of open files (ulimit -n)",
+       getpid(), describe_errno(refusal_error_.load(std::memory_order_relaxed)));
 }
 
 // Strangers decide how often they come; they must not fill the log.

@@ -2,6 +2,7 @@
 // the process, greets who connects, and hands authenticated connections to whoever waits for them.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <list>
@@ -40,6 +41,10 @@ class Service {
   static Service* existing();  // null if never started here
 
   Loop& loop() { return loop_; }
+
+  // Throws system_error when this process hasn't been able to accept connections for a second, so that whoever waits for
+  // one need not wait for its deadline. Any thread.
+  void require_accepting() const;
 
   // Any thread. Listeners are shared by all who ask for the same and stay open.
   struct Listening {
@@ -108,6 +113,8 @@ class Service {
   std::deque<EndpointName> retired_order_;
   std::list<Guest> guests_;
   Loop::Clock::time_point last_complaint_{};
+  std::atomic<int> refusals_{0};      // accept() failed so many times in a row, 100 ms apart
+  std::atomic<int> refusal_error_{0};  // errno of the last one
 };
 
 }  // namespace muster
