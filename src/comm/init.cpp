@@ -1,5 +1,6 @@
 // The life of a communicator: ranks meet, compare what must be equal, share memory, and leave.
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -228,6 +229,18 @@ void agree(Bootstrap& bootstrap, const std::string& problem, Deadline deadline) 
   if (reason) throw *reason;
 }
 
+// Passing descriptors takes some for a moment, at rank 0 one for each other rank. Whether there are enough is seen before
+// it begins: a process that has none left can't even hear what others have to say about it.
+void require_descriptors(size_t n) {
+  std::vector<Fd> probe;
+  while (probe.size() < n) {
+    probe.emplace_back(eventfd(0, EFD_CLOEXEC));
+    if (!probe.back())
+      fail_errno(errno, fmt::format("pid {} on host {} needs {} more descriptors to share memory with the other ranks", getpid(), host_name(), n),
+                 "Raise the limit of open files (ulimit -n)");
+  }
+}
+
 void share_memory(Impl& impl, const std::vector<Card>& cards, Deadline deadline) {
   Bootstrap& bootstrap = *impl.bootstrap;
   const uint64_t id = bootstrap.communicator_id();
@@ -250,6 +263,7 @@ void share_memory(Impl& impl, const std::vector<Card>& cards, Deadline deadline)
             descriptor = Fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
             if (!descriptor) fail_errno(errno, "/dev/null can't be opened", "Raise the limit of open files (ulimit -n) if it is too low");
           }
+          if (!one_process) require_descriptors(impl.rank == 0 ? static_cast<size_t>(n) + 6 : 8);
         }),
         deadline);
   if (one_process) {
