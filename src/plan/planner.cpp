@@ -13,7 +13,7 @@ namespace {
 // Up to here one message per peer beats the two rounds of reduce-scatter and all-gather.
 size_t one_shot_limit(int nranks) { return nranks <= 2 ? 16 << 10 : nranks <= 4 ? 8 << 10 : 1024; }
 // From here on exchanging where the buffers are costs less than the copies it saves.
-constexpr size_t kWindowBytes = 4096;
+constexpr size_t kWindowBytes = 8192;
 // Root sends to all: fine while it is few and small.
 constexpr size_t kFlatBytes = 16 << 10;
 // Shorter messages are written through the caches. Longer ones may go past them, if that is faster between these
