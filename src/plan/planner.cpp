@@ -11,7 +11,7 @@ namespace {
 // Thresholds below are crossings measured with scripts/sweep_algorithms.py on a two-core machine.
 
 // Up to here one message per peer beats the two rounds of reduce-scatter and all-gather.
-size_t one_shot_limit(int nranks) { return nranks <= 2 ? 16 << 10 : nranks <= 4 ? 8 << 10 : 1024; }
+size_t one_shot_limit(int nranks) { return nranks <= 2 ? 16 << 10 : 2 << 10; }
 // From here on exchanging where the buffers are costs less than the copies it saves.
 constexpr size_t kWindowBytes = 8192;
 // Root sends to all: fine while it is few and small.
