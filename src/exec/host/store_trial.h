@@ -1,9 +1,10 @@
 // Finds by trying how slots are best written between the cores that ranks run on now.
 //
 // Past the caches, a message goes through memory; through them, its lines are taken out of the writer's cache. Which is
-// faster depends on whether the cores share a cache, and differs by up to five times either way round (bench/loop has
-// both); in a virtual machine it changes while the program runs. All ranks count the same calls, so in a trial all of
-// them write the same way, and each judges by the time of the whole call.
+// faster depends on whether the cores share a cache: past them has been up to five times as fast as bench/loop, which
+// writes through them, where they don't, and up to 1.8 times as slow where they do. In a virtual machine it changes while
+// the program runs. All ranks count the same calls, so in a trial all of them write the same way, and each judges by the
+// time of the whole call.
 #pragma once
 
 #include <algorithm>
