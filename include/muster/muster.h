@@ -1,12 +1,14 @@
 // Muster's C++ interface: communicators, collectives, groups and host streams on host memory.
 //
 // Errors are exceptions of type muster::Error. Counts are elements; every buffer is ordinary host memory.
-// Thread-safety: a Communicator is used by one thread at a time (abort, async_error and the const queries from any
-// thread at any time); different communicators are independent. Groups are per thread.
-// Like NCCL's, collectives of one communicator must be called in the same order by all its ranks.
+// Thread-safety: a Communicator is used by one thread at a time (abort, revoke, async_error and the const queries from
+// any thread at any time); different communicators are independent, also a parent and its children. Groups are per
+// thread. Like NCCL's, the calls of one communicator that are collective must be made in the same order by all its ranks.
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,10 +41,40 @@ class MUSTER_API HostStream {
 };
 
 struct Config {
-  std::string name;  // shown in messages; empty = a number
+  std::string name;       // shown in messages; empty = a number, or the parent's name and a number
+  // false: what makes, ends or changes the communicator, and calls without a stream, return at once and go on in the
+  // background; async_error() tells when they are complete. NCCL_COMM_BLOCKING, if set, decides instead. May differ by rank.
+  bool blocking = true;
+  int min_channels = 0;   // bounds of the planner's choice of channels, 1 to 16; 0 = none. Equal on all ranks.
+  int max_channels = 0;
+};
+
+// What shrink does about calls of the parent that aren't complete.
+enum class ShrinkMode : int {
+  finish = 0,  // they are completed first; all ranks of the parent that aren't excluded must be healthy
+  abort = 1,   // they are ended with an error first, and the parent stays in error: for use after a failure
+};
+
+// Bytes that one rank's membership occupies; the sum over the ranks is what a communicator costs. A communicator that was
+// made but not used takes at most 16 KiB of shared memory for up to 8 ranks in all; messages of up to 48 bytes add 4 KiB
+// per connection at most; a connection that carries longer ones takes about 1 MiB, which is what suspend() gives back.
+struct MemoryUse {
+  size_t total = 0;        // persistent + suspendable, unless suspended
+  size_t suspendable = 0;  // what suspend() gives back
+  size_t suspended = 0;    // what it has given back
+  size_t persistent = 0;
 };
 
 // One rank's membership in a group of ranks that run collectives together.
+//
+// Life: init, split, shrink and grow make one; finalize waits until all ranks are done with it; destroy leaves; abort and
+// revoke end what is under way. Those that make one and finalize, suspend and resume are collective, and may be called
+// inside a group, where they run at the outermost group_end, side by side for different communicators and in call order
+// for one, before the group's other calls. A communicator that can't be made fails on all its ranks with one reason.
+//
+// Non-blocking (Config::blocking): a call on a communicator that is still being made is an invalid_argument; later
+// calls without a stream are queued and run in order, and their errors become the communicator's. A group in which one
+// communicator is non-blocking doesn't wait for any of them.
 //
 // stream == nullptr: the calling thread runs the call, which returns when this rank's part is complete and its
 // buffers may be reused. Inside group_start/group_end calls are collected and run at the outermost group_end.
@@ -57,15 +89,38 @@ class MUSTER_API Communicator {
 
   // Every rank calls it with the same id; returns when all are connected. In a group: filled in at group_end.
   static Communicator init(int nranks, int rank, const UniqueId& id, const Config& config = {});
+  // The same with several ids, made by different ranks, so that no root serves all: 1 to nranks ids, equal and in the same
+  // order on all ranks, each good for one communicator. Id i is served by its maker to about nranks / ids.size() ranks.
+  static Communicator init(int nranks, int rank, std::span<const UniqueId> ids, const Config& config = {});
   // Rank, size and meeting point from the launcher's environment (muster run, torchrun, Open MPI, MPICH, Slurm).
   static Communicator from_environment(const Config& config = {});
   // All ranks in this process, one communicator each.
   static std::vector<Communicator> init_all(int nranks, const Config& config = {});
 
+  // Communicators made of this one ("the parent", which stays usable; either may be destroyed first). They take no sockets,
+  // descriptors or threads of their own. Without `config` they are like the parent.
+  //
+  // Every rank of the parent calls it; those with equal colors form one. Ranks are ordered by key, equal keys by rank in
+  // the parent. kNoColor: takes part, and gets an empty Communicator. Other negative colors: invalid_argument. Allowed on
+  // a revoked parent.
+  static constexpr int kNoColor = -1;
+  Communicator split(int color, int key, const std::optional<Config>& config = {});
+  // A communicator of all ranks but `excluded`, in the parent's order. Called by those, with the same list (in any order)
+  // and mode; the excluded ones, which may be dead, don't call it. invalid_argument: the list has a number that is no rank,
+  // twice the same, or this rank; invalid_usage naming the difference: ranks gave different lists.
+  Communicator shrink(std::span<const int> excluded, ShrinkMode mode = ShrinkMode::finish, const std::optional<Config>& config = {});
+  // A larger communicator: the ranks of this one keep their numbers, new ones join with numbers from size() on. One rank of
+  // the parent, any, makes the id, hands it to the new ones by any means, and calls grow like the others; new ranks call
+  // join. An id is good for one grow; nranks is the new number of ranks. The new communicator shares nothing with the parent.
+  UniqueId grow_id();
+  Communicator grow(int nranks, const std::optional<Config>& config = {});
+  static Communicator join(int nranks, int rank, const UniqueId& id, const Config& config = {});
+
   explicit operator bool() const { return impl_ != nullptr; }
   int rank() const;
   int size() const;
   const std::string& name() const;
+  bool blocking() const;
 
   // count: elements of send and of recv, on every rank.
   void all_reduce(const void* send, void* recv, size_t count, DataType type, ReduceOp op, HostStream* stream = nullptr);
@@ -90,13 +145,25 @@ class MUSTER_API Communicator {
   // Returns when all ranks have called it.
   void barrier();
 
-  // Waits for this rank's queued calls and leaves; peers are not needed. Using the communicator later is an error.
+  // Waits until all ranks have completed their calls and called it. From then on only queries, abort and destroy are
+  // allowed. Twice: invalid_argument; after revoke: invalid_usage.
+  void finalize();
+  // Waits for this rank's queued calls, or until the communicator is made, and leaves; peers are not needed. Using the
+  // communicator later is an error.
   void destroy();
-  // From any thread: every call of this communicator in progress on this rank returns with an error, and peers get
-  // remote_error. Never waits.
+  // From any thread: every call of this communicator in progress on this rank returns with an error, also one that makes
+  // it, and peers get remote_error. Never waits. Parents and children are not concerned.
   void abort() noexcept;
-  // success, or the error that this communicator is in (a peer died, mismatched calls, aborted ...); in_progress while
-  // the group in which it is being made hasn't ended. Any thread.
+  // From any thread, like abort, but the communicator can be split and shrunk afterwards: its calls under way and later
+  // ones fail with invalid_usage on all ranks. It can't be finalized. In error already: keeps that error.
+  void revoke();
+  // Collective. suspend gives back the shared memory of messages; until resume, which takes it again (system_error where it
+  // can't), calls are refused with invalid_usage.
+  void suspend();
+  void resume();
+  MemoryUse memory_use() const;
+  // success, or the error that this communicator is in (a peer died, mismatched calls, aborted ...); in_progress while it is
+  // being made and, if it isn't blocking, while calls without a stream are under way. Any thread.
   Result async_error(std::string* message = nullptr) const;
 
   // How a collective of this size would run: algorithm, channels, tile, why. `collective` as in "all_reduce".
