@@ -6,6 +6,12 @@ namespace muster {
 
 Error::~Error() = default;
 
+Result error_code(int number) {
+  const auto code = static_cast<Result>(number);
+  const bool known = number >= 0 && number <= static_cast<int>(Result::timeout);
+  return known && code != Result::success && code != Result::in_progress ? code : Result::internal_error;
+}
+
 std::string describe_errno(int error) {
   const char* name = strerrorname_np(error);
   const char* text = strerrordesc_np(error);

@@ -17,6 +17,9 @@ template <class... Args>
   throw Error(code, fmt::format(text, std::forward<Args>(args)...));
 }
 
+// The code of an error that came as a number from another rank: internal_error for numbers that no error has.
+Result error_code(int number);
+
 // "ENOSPC (No space left on device)"
 std::string describe_errno(int error);
 

@@ -121,7 +121,7 @@ Address Address::read(Reader& r) {
   if (raw.size() == a.bytes.size()) std::memcpy(a.bytes.data(), raw.data(), raw.size());
   a.port = r.u16();
   a.scope = r.u32();
-  if (a.family() == AF_UNSPEC) a.kind = Kind::none;
+  if (a.family() == AF_UNSPEC && a.kind != Kind::none) r.reject();
   return a;
 }
 

@@ -32,7 +32,7 @@ struct Address {
   std::string host_text() const;  // without the port
 
   void write(Writer& w) const;
-  static Address read(Reader& r);
+  static Address read(Reader& r);  // rejects an unknown kind
   friend bool operator==(const Address&, const Address&) = default;
   friend auto operator<=>(const Address&, const Address&) = default;
 };

@@ -181,6 +181,9 @@ void RingBootstrap::link(const Answer& answer, const Source& source, Deadline de
     Peer p;
     p.host = reader.text();
     p.pid = reader.i32();
+    if (!reader.ok() || !reader.at_end())
+      fail(Result::internal_error, "rank {} introduced itself to the ring in {} bytes that can't be read", r,
+           all[static_cast<size_t>(r)].size());
     ring_->set_peer(r, p);
     peers_.push_back(std::move(p));
   }

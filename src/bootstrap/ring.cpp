@@ -184,9 +184,9 @@ void Ring::on_message(Side from, std::string_view message) {
       n.id = r.u64();
       n.death = r.u8() != 0;
       n.trouble.rank = r.i32();
-      n.trouble.code = static_cast<Result>(r.i32());
+      n.trouble.code = error_code(r.i32());
       n.trouble.message = r.text();
-      if (r.ok()) take_news(n, from);
+      if (r.ok() && r.at_end()) take_news(n, from);
       break;
     }
     case Type::goodbye: {

@@ -10,11 +10,18 @@ namespace {
 
 constexpr std::chrono::seconds kJoinTime{5};
 constexpr int kMaxRanks = 1 << 20;
+constexpr size_t kMaxName = 255;
 
 void write(Writer& w, const Host& h) { w.text(h.name).i32(h.pid).u64(h.place); }
+// A text that goes into messages to all ranks.
+std::string read_name(Reader& r) {
+  std::string name = r.text();
+  if (name.size() > kMaxName) r.reject();
+  return name;
+}
 Host read_host(Reader& r) {
   Host h;
-  h.name = r.text();
+  h.name = read_name(r);
   h.pid = r.i32();
   h.place = r.u64();
   return h;
@@ -53,8 +60,8 @@ std::optional<Join> Join::decode(std::string_view message) {
   j.listener = Address::read(r);
   j.host = read_host(r);
   j.patience = r.u32();
-  j.version = r.text();
-  if (!r.ok() || j.nranks < 1 || j.nranks > kMaxRanks || j.rank < 0 || j.rank >= j.nranks)
+  j.version = read_name(r);
+  if (!r.ok() || !r.at_end() || j.nranks < 1 || j.nranks > kMaxRanks || j.rank < 0 || j.rank >= j.nranks)
     return std::nullopt;
   return j;
 }
@@ -72,14 +79,15 @@ std::string Answer::encode() const {
 std::optional<Answer> Answer::decode(std::string_view message) {
   Reader r(message);
   Answer a;
-  a.code = static_cast<Result>(r.i32());
+  const int code = r.i32();
+  a.code = code == 0 ? Result::success : error_code(code);
   a.error = r.text();
   a.communicator_id = r.u64();
   a.next = Address::read(r);
   a.next_token = r.u64();
   a.next_host = read_host(r);
   a.prev_host = read_host(r);
-  if (!r.ok()) return std::nullopt;
+  if (!r.ok() || !r.at_end()) return std::nullopt;
   return a;
 }
 

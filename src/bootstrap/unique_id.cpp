@@ -65,6 +65,8 @@ IdContent decode(const UniqueId& id) {
   c.host = host.c_str();
   c.public_id = to_array<16>(r.raw(16));
   c.key = to_array<32>(r.raw(32));
+  if (!r.ok() || bytes_of(encode(c)) != all)
+    fail(Result::invalid_argument, "the unique id holds what no Muster writes. {}", remedy);
   return c;
 }
 

@@ -31,7 +31,7 @@ class Writer {
 };
 
 // Reads what Writer wrote. Past the end every value is zero or empty and ok() is false: ask once, after the
-// last value.
+// last value, with at_end() if nothing may follow.
 class Reader {
  public:
   explicit Reader(std::string_view in) : in_(in) {}
@@ -42,8 +42,7 @@ class Reader {
   int32_t i32() { return static_cast<int32_t>(u32()); }
   std::string_view raw(size_t bytes) {
     if (bytes > in_.size()) {
-      ok_ = false;
-      in_ = {};
+      reject();
       return {};
     }
     const auto r = in_.substr(0, bytes);
@@ -52,6 +51,11 @@ class Reader {
   }
   std::string text() { return std::string(raw(u32())); }
   bool ok() const { return ok_; }
+  bool at_end() const { return in_.empty(); }
+  void reject() {  // what was read can't have been written
+    ok_ = false;
+    in_ = {};
+  }
 
  private:
   template <class T>

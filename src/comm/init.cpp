@@ -18,6 +18,7 @@
 #include "base/process.h"
 #include "base/thread.h"
 #include "bootstrap/unique_id.h"
+#include "comm/card.h"
 #include "comm/state.h"
 #include "topology/allowed_cpus.h"
 
@@ -82,49 +83,6 @@ Registry<uint64_t, PeerArena>& peer_arenas() {
   return *r;
 }
 
-// What ranks tell each other at init: "key=value" lines. Fields whose name starts with '=' must be equal on all ranks.
-class Card {
- public:
-  void set(const std::string& key, const std::string& value) { fields_[key] = value; }
-  template <class T>
-  void set(const std::string& key, T value) {
-    fields_[key] = fmt::format("{}", value);
-  }
-  const std::string& text(const std::string& key) const {
-    const auto it = fields_.find(key);
-    if (it == fields_.end()) fail(Result::internal_error, "a rank's introduction lacks {}", key);
-    return it->second;
-  }
-  template <class T = uint64_t>
-  T number(const std::string& key) const {
-    const std::string& s = text(key);
-    T v{};
-    const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), v);
-    if (error != std::errc() || end != s.data() + s.size()) fail(Result::internal_error, "a rank's introduction has {}='{}'", key, s);
-    return v;
-  }
-  const std::map<std::string, std::string>& fields() const { return fields_; }
-
-  std::string write() const {
-    std::string s;
-    for (const auto& [k, v] : fields_) s += k + "\t" + v + "\n";
-    return s;
-  }
-  static Card read(const std::string& s) {
-    Card c;
-    for (size_t at = 0; at < s.size();) {
-      const size_t end = std::min(s.find('\n', at), s.size());
-      const std::string line = s.substr(at, end - at);
-      at = end + 1;
-      if (const size_t tab = line.find('\t'); tab != line.npos) c.fields_[line.substr(0, tab)] = line.substr(tab + 1);
-    }
-    return c;
-  }
-
- private:
-  std::map<std::string, std::string> fields_;
-};
-
 size_t cache_or_guess() {
   const size_t n = last_level_cache();
   return n ? n : size_t{8} << 20;  // assumed where the system doesn't say
@@ -140,6 +98,7 @@ size_t arena_bytes() {
   }
 }
 
+// Fields whose name starts with '=' must be equal on all ranks.
 Card introduce(const Options& options) {
   Card c;
   c.set("=version", std::string(MUSTER_VERSION));
@@ -164,7 +123,7 @@ Card introduce(const Options& options) {
 void compare(const std::vector<Card>& cards) {
   for (size_t r = 1; r < cards.size(); ++r)
     for (const auto& [key, value] : cards[0].fields()) {
-      if (key[0] != '=') continue;
+      if (!key.starts_with('=')) continue;
       const auto& fields = cards[r].fields();
       const auto it = fields.find(key);
       const std::string theirs = it == fields.end() ? "(not known there)" : it->second;
@@ -224,7 +183,7 @@ void agree(Bootstrap& bootstrap, const std::string& problem, Deadline deadline) 
     int code = static_cast<int>(Result::internal_error);
     std::from_chars(p.data(), p.data() + p.size(), code);
     if (!reason || (reason->code() == Result::remote_error && code != static_cast<int>(Result::remote_error)))
-      reason.emplace(static_cast<Result>(code), p.substr(p.find(' ') + 1));
+      reason.emplace(error_code(code), p.substr(p.find(' ') + 1));
   }
   if (reason) throw *reason;
 }
