@@ -42,7 +42,7 @@ TEST(Options, ValuesThatCannotBeReadAreNamed) {
   };
   for (const Option& o : option_table()) {
     const auto values = bad.find(o.type);
-    if (values == bad.end()) continue;
+    if (values == bad.end() || std::string_view(o.name).starts_with("NCCL_")) continue;
     for (const char* v : values->second) {
       if (!*v) continue;  // empty is unset
       const Variable set(o.name, v);
@@ -50,7 +50,7 @@ TEST(Options, ValuesThatCannotBeReadAreNamed) {
                                                                 [] { Communicator::init_all(2); }}) {
         const Outcome e = outcome_of(use);
         EXPECT_EQ(e.code, Result::invalid_usage) << o.name << "=" << v;
-        EXPECT_THAT(e.text, AllOf(HasSubstr(std::string(o.name) + "='" + v + "'"), HasSubstr("wanted")));
+        EXPECT_THAT(e.text, AllOf(HasSubstr(std::string(o.name) + "='" + v + "'"), HasSubstr("environment"), HasSubstr("wanted")));
       }
     }
   }
@@ -146,7 +146,7 @@ TEST(Agreement, OptionsThatDifferAreNamedOnAllRanks) {
                                                                                                          {"MUSTER_ALGO", "quantum", ""},
                                                                                                          {"MUSTER_CHANNELS", "3", "0"},
                                                                                                          {"MUSTER_CHANNELS", "99", "0"},
-                                                                                                         {"MUSTER_SLOT_BYTES", "4K", "0"},
+                                                                                                         {"MUSTER_SLOT_BYTES", "4096", "0"},
                                                                                                          {"MUSTER_REPRODUCIBLE", "1", "0"},
                                                                                                          {"MUSTER_WINDOWS", "0", "1"}}) {
     SCOPED_TRACE(std::string(name) + "=" + value);

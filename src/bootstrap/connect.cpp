@@ -170,7 +170,7 @@ void RingBootstrap::link(const Answer& answer, const Source& source, Deadline de
            {describe_rank(ring_->neighbour(Ring::next), answer.next_host.name, answer.next_host.pid),
             "Is it alive, and can this host reach it (firewall, MUSTER_PORT_RANGE, NCCL_SOCKET_IFNAME)?", 3,
             Result::remote_error});
-  log_debug("rank {}: ring link from {} to {}", rank_, local_address(c.fd.get()).text(), target.text());
+  log_debug(Topic::bootstrap, "rank {}: ring link from {} to {}", rank_, local_address(c.fd.get()).text(), target.text());
   ring_->attach(Ring::next, std::move(c.fd));
   ring_->wait_linked(deadline);
 

@@ -1,5 +1,6 @@
 #include "bootstrap/make_id.h"
 
+#include "base/log_options.h"
 #include "bootstrap/host.h"
 #include "bootstrap/interfaces.h"
 #include "bootstrap/resolve.h"
@@ -34,6 +35,7 @@ UniqueId make_comm_id(const Options& options, uint32_t generation) {
 
 UniqueId make_unique_id() {
   const Options options = Options::from_environment();
+  start_logging(options, false);
   return options.is_set("NCCL_COMM_ID") ? make_comm_id(options, 0) : make_rooted_id(options);
 }
 

@@ -228,7 +228,7 @@ void Root::complete() {
 
 void Root::give_up(Result code, const std::string& why) {
   const auto self = shared_from_this();
-  log_debug("root of a unique id gives up: {}", why);
+  log_debug(Topic::bootstrap, "root of a unique id gives up: {}", why);
   for (auto& [n, m] : members_)
     if (m.join) m.channel->send(Answer{code, why}.encode());
   finish(code, fmt::format(

@@ -89,7 +89,7 @@ Service::Listening Service::listen(std::span<const Source> sources, const std::s
       SocketError error;
       if (ProcessFd fd = listen_in_range(at, range, error)) {
         if (at.kind != Address::Kind::local) at.port = local_address(fd.get()).port;
-        log_debug("listening at {} ({})", at.text(), source.interface);
+        log_debug(Topic::bootstrap, "listening at {} ({})", at.text(), source.interface);
         listeners_[key].reset(&add_listener(std::move(fd), source, at));
         result = {at, source};
         return;

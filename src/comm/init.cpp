@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/host.h"
-#include "base/log.h"
+#include "base/log_options.h"
 #include "base/math.h"
 #include "base/process.h"
 #include "base/thread.h"
@@ -93,7 +93,7 @@ size_t arena_bytes() {
   try {
     return Arena::of_process().size();
   } catch (const Error& e) {
-    log_info("peers' memory can't be reached directly: {}", e.what());
+    log_info(Topic::shm, "peers' memory can't be reached directly: {}", e.what());
     return 0;
   }
 }
@@ -354,7 +354,7 @@ void join(const std::shared_ptr<Impl>& impl, Deadline deadline) {
   });
   // Nobody makes calls before everybody watches and can be reached.
   agree(*impl->bootstrap, "", deadline);
-  log_info("communicator {}: rank {} of {} on {:.3g} cores, {}", impl->name, rank, nranks, cores,
+  log_info(Topic::init, "communicator {}: rank {} of {} on {:.3g} cores, {}", impl->name, rank, nranks, cores,
            in.same_process ? "threads of one process" : "processes of one host");
   impl->ready.store(true);
 }
@@ -363,7 +363,8 @@ void set_up(const std::shared_ptr<Impl>& impl, int nranks, int rank, const Uniqu
   constexpr int kMostRanks = 1 << 20;
   if (nranks < 1 || nranks > kMostRanks) fail(Result::invalid_argument, "a communicator of {} ranks: 1 to {} are possible", nranks, kMostRanks);
   if (rank < 0 || rank >= nranks) fail(Result::invalid_argument, "rank {} is not in 0..{}", rank, nranks - 1);
-  set_log_level(parse_log_level(options.text("MUSTER_LOG")));
+  const LogRank log_rank(rank);
+  start_logging(options, rank == 0);
   const Deadline deadline = Deadline::after(options.seconds("MUSTER_INIT_TIMEOUT"));
 
   impl->options = std::move(options);

@@ -224,7 +224,7 @@ const CallShape* Impl::plan_for(const CallShape& shape, Plan** plan) {
         for (int r = 0; r < size; ++r) all.push_back(program(choice, r));
         if (const CheckResult result = check(all); !result.ok)
           fail(Result::internal_error, "MUSTER_CHECK=1: {} for {} is wrong: {}", choice.algorithm->name, to_string(shape), result.message);
-        log_info("communicator {}: {} for {} on {} ranks is proved right", name, choice.algorithm->name, to_string(shape), size);
+        log_info(Topic::tuning, "communicator {}: {} for {} on {} ranks is proved right", name, choice.algorithm->name, to_string(shape), size);
       }
       return compile(program(choice, rank), shape, choice, transport.get());
     };
