@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
@@ -20,6 +21,9 @@ constexpr size_t kPage = 4096;
 struct alignas(kCacheLine) Header {
   std::atomic<uint64_t> magic;
   std::atomic<uint64_t> token;
+  std::atomic<uint64_t> gone;      // ranks that use this segment no more
+  std::atomic<uint64_t> end;       // the file's first segment: where the next one goes. Room isn't given out twice
+  std::atomic<uint64_t> children;  // the same: how many there were
 };
 
 constexpr size_t kErrorAt = align_up(sizeof(Header), kCacheLine);
@@ -32,19 +36,22 @@ void Doorbell::wake() {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&sleeping), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-Segment::Segment(const Geometry& g, Fd fd) : geometry_(g), fd_(std::move(fd)) {
+Segment::Segment(const Geometry& g, std::shared_ptr<const Fd> file, uint64_t offset)
+    : geometry_(g), file_(std::move(file)), offset_(offset) {
   const size_t connections = static_cast<size_t>(g.nranks) * g.nranks * g.lanes;
-  lines_at_ = align_up(kControlAt + sizeof(RankControl) * g.nranks, kPage);
+  boards_at_ = align_up(kControlAt + sizeof(RankControl) * g.nranks, kPage);
+  lines_at_ = align_up(boards_at_ + sizeof(Board) * 2 * g.nranks, kPage);
   data_at_ = align_up(lines_at_ + connections * sizeof(ConnectionLines), kPage);
-  bytes_ = data_at_ + connections * ByteRing::bytes_for(g.slot_bytes);
+  bytes_ = align_up(data_at_ + connections * ByteRing::bytes_for(g.slot_bytes), kPage);
 }
 
 std::shared_ptr<Segment> Segment::create(const Geometry& g, uint64_t token, Fd* descriptor) {
-  Fd fd = create_memory_file("muster", "shared memory", Segment(g, Fd()).bytes_);
+  Fd fd = create_memory_file("muster", "shared memory", Segment(g, nullptr, 0).bytes_);
   auto segment = map(g, fd);
-  segment->reserve(0, segment->lines_at_);
+  segment->reserve(0, segment->boards_at_);
   auto* header = reinterpret_cast<Header*>(segment->base_);
   header->token.store(token, std::memory_order_relaxed);
+  header->end.store(segment->bytes_, std::memory_order_relaxed);
   header->magic.store(kMagic, std::memory_order_release);
   *descriptor = std::move(fd);
   return segment;
@@ -54,15 +61,52 @@ std::shared_ptr<Segment> Segment::map(const Geometry& g, const Fd& descriptor) {
   Fd own(fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0));
   if (!own) fail_errno(errno, "duplicating the shared memory descriptor", "Check the limit on open files (ulimit -n)");
   struct stat st{};
-  std::shared_ptr<Segment> s(new Segment(g, std::move(own)));
+  std::shared_ptr<Segment> s(new Segment(g, std::make_shared<const Fd>(std::move(own)), 0));
   if (fstat(descriptor.get(), &st) != 0) fail_errno(errno, "reading the size of shared memory");
   if (static_cast<size_t>(st.st_size) < s->bytes_)
     fail(Result::internal_error, "the shared memory received has {} bytes where {} were expected", st.st_size, s->bytes_);
-  void* p = mmap(nullptr, s->bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor.get(), 0);
-  if (p == MAP_FAILED)
-    fail_errno(errno, fmt::format("mapping {} bytes of shared memory", s->bytes_), "Check the limit on address space (ulimit -v)");
-  s->base_ = static_cast<std::byte*>(p);
+  s->map_memory();
   return s;
+}
+
+Segment::Room Segment::allot(const Geometry& g) {
+  Segment room(g, file_, 0);
+  auto* header = reinterpret_cast<Header*>(base_);
+  const Room r{header->children.fetch_add(1, std::memory_order_relaxed) + 1, header->end.fetch_add(room.bytes_, std::memory_order_relaxed)};
+  // Growing a file past this limit doesn't fail, it ends the process with SIGXFSZ.
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < r.offset + room.bytes_)
+    fail(Result::system_error, "one more communicator grows the file of shared memory to {} bytes (sparse), and the file size limit is {}. Raise it (ulimit -f)",
+         r.offset + room.bytes_, static_cast<size_t>(limit.rlim_cur));
+  room.offset_ = r.offset;
+  room.reserve(0, room.boards_at_);
+  return r;
+}
+
+std::shared_ptr<Segment> Segment::map(const Geometry& g, const Segment& first, const Room& room) {
+  std::shared_ptr<Segment> s(new Segment(g, first.file_, room.offset));
+  s->map_memory();
+  return s;
+}
+
+void Segment::map_memory() {
+  void* p = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_->get(), static_cast<off_t>(offset_));
+  if (p == MAP_FAILED)
+    fail_errno(errno, fmt::format("mapping {} bytes of shared memory", bytes_),
+               "Check the limits on address space (ulimit -v) and on mappings (sysctl vm.max_map_count)");
+  base_ = static_cast<std::byte*>(p);
+}
+
+void Segment::leave() {
+  if (offset_ == 0) return;  // the file goes with its last descriptor
+  auto* header = reinterpret_cast<Header*>(base_);
+  if (header->gone.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint64_t>(geometry_.nranks)) discard();
+}
+
+void Segment::discard() { punch(0, bytes_); }
+
+void Segment::punch(size_t offset, size_t bytes) noexcept {
+  fallocate(file_->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset_ + offset), static_cast<off_t>(bytes));
 }
 
 Segment::~Segment() {
@@ -76,14 +120,20 @@ uint64_t Segment::token() const {
 ErrorRecord& Segment::error() { return *reinterpret_cast<ErrorRecord*>(base_ + kErrorAt); }
 RankControl& Segment::control(int rank) { return reinterpret_cast<RankControl*>(base_ + kControlAt)[rank]; }
 
+Board& Segment::board(int rank, BoardKind kind) {
+  return reinterpret_cast<Board*>(base_ + boards_at_)[static_cast<size_t>(kind) * geometry_.nranks + rank];
+}
+void Segment::reserve_boards() { reserve(boards_at_, lines_at_ - boards_at_); }
+
+// By lane first: most communicators use few, and then their lines share pages.
 size_t Segment::index(int from, int to, int lane) const {
-  return (static_cast<size_t>(from) * geometry_.nranks + to) * geometry_.lanes + lane;
+  return (static_cast<size_t>(lane) * geometry_.nranks + from) * geometry_.nranks + to;
 }
 
 // Without this a full memory shows as SIGBUS at the first touch.
 void Segment::reserve(size_t offset, size_t bytes) {
   int r;
-  do r = fallocate(fd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  do r = fallocate(file_->get(), 0, static_cast<off_t>(offset_ + offset), static_cast<off_t>(bytes));
   while (r != 0 && errno == EINTR);
   if (r != 0)
     fail_errno(errno, fmt::format("reserving {} bytes of shared memory for a communicator of {} ranks", bytes, geometry_.nranks),
@@ -100,14 +150,20 @@ std::byte* Segment::data(int from, int to, int lane) {
   return base_ + data_at_ + index(from, to, lane) * ByteRing::bytes_for(geometry_.slot_bytes);
 }
 
-void Segment::reserve_data(int from, int to, int lane) {
-  const size_t stride = ByteRing::bytes_for(geometry_.slot_bytes);
-  reserve(data_at_ + index(from, to, lane) * stride, ByteRing::bytes_for(slot_bytes(lane)));
+size_t Segment::reserve_data(int from, int to, int lane) {
+  const size_t bytes = ByteRing::bytes_for(slot_bytes(lane));
+  reserve(data_at_ + index(from, to, lane) * ByteRing::bytes_for(geometry_.slot_bytes), bytes);
+  return bytes;
+}
+size_t Segment::release_data(int from, int to, int lane) {
+  const size_t bytes = ByteRing::bytes_for(slot_bytes(lane));
+  punch(data_at_ + index(from, to, lane) * ByteRing::bytes_for(geometry_.slot_bytes), bytes);
+  return bytes;
 }
 
 size_t Segment::resident_bytes() const {
   struct stat st{};
-  return fstat(fd_.get(), &st) == 0 ? static_cast<size_t>(st.st_blocks) * 512 : 0;
+  return fstat(file_->get(), &st) == 0 ? static_cast<size_t>(st.st_blocks) * 512 : 0;
 }
 
 ShmTransport::ShmTransport(std::shared_ptr<Segment> segment, int rank) : segment_(std::move(segment)), rank_(rank) {
@@ -118,14 +174,31 @@ ShmTransport::ShmTransport(std::shared_ptr<Segment> segment, int rank) : segment
 
 SlotSender& ShmTransport::sender(int peer, int lane, size_t largest) {
   Sender& s = senders_[static_cast<size_t>(peer) * lanes() + lane];
-  if (!s.end)
+  if (!s.end) {
     s.end = std::make_unique<SlotSender>(segment_->lines(rank_, peer, lane), segment_->data(rank_, peer, lane), segment_->slot_bytes(lane),
                                          &segment_->control(peer).doorbell);
+    reserved_.lines += sizeof(ConnectionLines);
+  }
   if (largest > kInlineBytes && !s.has_data) {
-    segment_->reserve_data(rank_, peer, lane);
+    reserved_.data += segment_->reserve_data(rank_, peer, lane);
     s.has_data = true;
   }
   return *s.end;
+}
+
+void ShmTransport::release_data() {
+  for (size_t i = 0; i < senders_.size(); ++i)
+    if (senders_[i].has_data) segment_->release_data(rank_, static_cast<int>(i) / lanes(), static_cast<int>(i) % lanes());
+}
+
+void ShmTransport::reserve_data() {
+  try {
+    for (size_t i = 0; i < senders_.size(); ++i)
+      if (senders_[i].has_data) segment_->reserve_data(rank_, static_cast<int>(i) / lanes(), static_cast<int>(i) % lanes());
+  } catch (...) {
+    release_data();
+    throw;
+  }
 }
 
 SlotReceiver& ShmTransport::receiver(int peer, int lane) {

@@ -1,5 +1,5 @@
 // The memory that the ranks of one communicator on one host share: a memfd with no name anywhere, mapped by each process
-// once. Pages are taken when first used.
+// once. Pages are taken when first used. Communicators made of others have theirs further back in the same file.
 #pragma once
 
 #include <atomic>
@@ -37,8 +37,26 @@ struct alignas(kCacheLine) RankControl {
 struct alignas(kCacheLine) ErrorRecord {
   std::atomic<uint32_t> state;  // 0 none, 1 being written, 2 set
   int32_t code;
-  char message[2040];
+  uint32_t revoked;             // 1: somebody ended this communicator's calls, but others may be made of it
+  char message[2036];
 };
+
+// What one rank tells all others outside of connections, so also when those don't work any more: two notes, written in
+// turn. Texts are words so that they may be read while they are overwritten.
+struct Board {
+  static constexpr size_t kWords = 54;
+  static constexpr size_t kBytes = kWords * 8;
+  struct alignas(kCacheLine) Note {
+    std::atomic<uint64_t> stamp;  // names exchange and round; published last
+    std::atomic<uint64_t> left;   // bytes of the whole text from this note's on
+    std::atomic<uint64_t> text[kWords];
+  };
+  Note notes[2];
+  alignas(kCacheLine) std::atomic<uint64_t> attempt;  // which exchange of some ranks this rank is or was in
+  std::atomic<uint64_t> open;                         // 1: it is in it
+};
+// Exchanges of all ranks, which count alike; and of some, which agree on a number first.
+enum class BoardKind : int { all = 0, some = 1 };
 
 class Segment {
  public:
@@ -50,10 +68,24 @@ class Segment {
     friend bool operator==(const Geometry&, const Geometry&) = default;
   };
 
-  // A new segment; its descriptor is to be passed to the other processes.
+  // A new file; its descriptor is to be passed to the other processes.
   static std::shared_ptr<Segment> create(const Geometry& g, uint64_t token, Fd* descriptor);
-  // Maps a segment received from its creator.
+  // Maps a file received from its creator.
   static std::shared_ptr<Segment> map(const Geometry& g, const Fd& descriptor);
+
+  // Room in the file for one more communicator. Given out by one of its ranks; the others are told.
+  struct Room {
+    uint64_t number = 0;  // of this file's communicators: 1, 2, ...
+    uint64_t offset = 0;
+  };
+  // Of the file's first segment. Any thread and process. Its pages are reserved as far as an unused communicator needs them.
+  Room allot(const Geometry& g);
+  // Maps what was allotted.
+  static std::shared_ptr<Segment> map(const Geometry& g, const Segment& first, const Room& room);
+  // One rank uses it no more. After the last one its pages go back to the system.
+  void leave();
+  // Its pages go back at once: it came to nothing, and nobody uses it.
+  void discard();
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -63,23 +95,31 @@ class Segment {
   uint64_t token() const;
   ErrorRecord& error();
   RankControl& control(int rank);
+  // A rank's board; reserve_boards() before the first use.
+  Board& board(int rank, BoardKind kind);
+  void reserve_boards();
   // Memory of the connection from -> to. lines() reserves it, so that touching it can't fail later; data() is to be
   // reserved by the sender before its first message that doesn't fit a line.
   ConnectionLines* lines(int from, int to, int lane);
   std::byte* data(int from, int to, int lane);
-  void reserve_data(int from, int to, int lane);
-  // Bytes of memory that the segment occupies now (all processes together).
+  size_t reserve_data(int from, int to, int lane);  // returns the bytes
+  size_t release_data(int from, int to, int lane);  // by the sender, when no message is under way
+  size_t control_bytes() const { return boards_at_; }
+  // Bytes of memory that the whole file occupies now (all processes together).
   size_t resident_bytes() const;
 
  private:
-  Segment(const Geometry& g, Fd fd);
+  Segment(const Geometry& g, std::shared_ptr<const Fd> file, uint64_t offset);
+  void map_memory();
   size_t index(int from, int to, int lane) const;
   void reserve(size_t offset, size_t bytes);
+  void punch(size_t offset, size_t bytes) noexcept;
 
   Geometry geometry_;
-  Fd fd_;
+  std::shared_ptr<const Fd> file_;
+  uint64_t offset_ = 0;  // in the file
   std::byte* base_ = nullptr;
-  size_t lines_at_ = 0, data_at_ = 0, bytes_ = 0;
+  size_t boards_at_ = 0, lines_at_ = 0, data_at_ = 0, bytes_ = 0;
 };
 
 // The shared-memory transport of one rank.
@@ -92,6 +132,15 @@ class ShmTransport final : public Transport {
   SlotSender& sender(int peer, int lane, size_t largest) override;
   SlotReceiver& receiver(int peer, int lane) override;
 
+  // Bytes that this rank has reserved as a sender: of lines, and of messages that don't fit them.
+  struct Reserved {
+    size_t lines = 0, data = 0;
+  };
+  const Reserved& reserved() const { return reserved_; }
+  // Gives the memory of messages back, and takes it again. No messages may be under way, nor sent in between.
+  void release_data();
+  void reserve_data();  // throws system_error, and keeps nothing, when it can't be had
+
  private:
   std::shared_ptr<Segment> segment_;
   int rank_;
@@ -101,6 +150,7 @@ class ShmTransport final : public Transport {
   };
   std::vector<Sender> senders_;  // by peer and lane
   std::vector<std::unique_ptr<SlotReceiver>> receivers_;
+  Reserved reserved_;
 };
 
 }  // namespace muster
