@@ -53,6 +53,9 @@ constexpr size_t size_of(DataType t) {
 MUSTER_API const char* name_of(DataType t);  // "float32", ...; "?" for an unknown value
 MUSTER_API const char* name_of(RedOp op);    // "sum", ...
 MUSTER_API const char* name_of(Result r);    // "invalid usage", ...
+// One sentence of any Result, for people who know NCCL's: what programs look for in it ("unhandled system error", "invalid
+// usage", "remote process exited" ...) stays the same for ever. Never null. The full reason is in Error::what().
+MUSTER_API const char* error_string(Result r);
 
 // What a reducing collective does to corresponding elements of all ranks.
 // pre_mul_sum multiplies this rank's contribution by `scalar` (held in the element type; integers wrap)

@@ -26,6 +26,21 @@ const char* name_of(Result r) {
   return i < std::size(names) ? names[i] : "?";
 }
 
+const char* error_string(Result r) {
+  switch (r) {
+    case Result::success: return "no error";
+    case Result::unhandled_device_error: return "unhandled cuda error (run with NCCL_DEBUG=INFO for details)";
+    case Result::system_error: return "unhandled system error (run with NCCL_DEBUG=INFO for details)";
+    case Result::internal_error: return "internal error - a bug of the communication library, please report it";
+    case Result::invalid_argument: return "invalid argument (run with NCCL_DEBUG=WARN for details)";
+    case Result::invalid_usage: return "invalid usage (run with NCCL_DEBUG=WARN for details)";
+    case Result::remote_error: return "remote process exited or there was a network error";
+    case Result::in_progress: return "NCCL operation in progress";
+    case Result::timeout: return "timeout: a rank waited longer than allowed";
+  }
+  return "unknown result code";
+}
+
 ReduceOp ReduceOp::pre_mul_sum(const void* scalar, DataType type) {
   const size_t bytes = size_of(type);
   if (!scalar) fail(Result::invalid_argument, "pre_mul_sum: scalar is null; pass the address of one {} value", name_of(type));
