@@ -96,6 +96,13 @@ void abandon_group() noexcept {
     i.comm->give_up(Error(Result::invalid_usage, "the group in which this communicator was being made was ended by the error of another call"));
 }
 
+std::vector<Batch> take_group() {
+  std::vector<Batch> batches;
+  for (Launch& l : t_group.launches) batches.push_back(std::move(l.batch));
+  abandon_group();
+  return batches;
+}
+
 namespace {
 
 // A group is launched stream by stream, which would change the order of a communicator's calls, and tear messages apart

@@ -1,5 +1,6 @@
 // Running calls: from a call to its plan's steps, with waiting, mismatches and late ranks looked after.
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -436,7 +437,9 @@ class PartRun {
  private:
   void next_collective() {
     while (next_ < part_.collectives.size()) {
-      collective_.emplace(comm_, part_.collectives[next_++]);
+      Call& call = part_.collectives[next_++];
+      if (call.weight_at) std::memcpy(&call.weight_bits, call.weight_at, size_of(call.shape.type));
+      collective_.emplace(comm_, call);
       if (!collective_->done()) return;
       collective_.reset();
     }

@@ -31,6 +31,7 @@ struct Call {
   const void* send = nullptr;
   void* recv = nullptr;
   uint64_t weight_bits = 0;
+  const void* weight_at = nullptr;  // not null: a call that is queued takes its weight from here when it runs
   int peer = -1;         // send_recv
   bool is_send = false;  // send_recv
 };
@@ -151,6 +152,8 @@ void run_call(Communicator::Impl& comm, const Call& call);
 
 // An error inside a group loses the whole group: its calls don't run, and the thread's next plain call works.
 void abandon_group() noexcept;
+// Ends the thread's group, all levels, without running it; what it held, stream by stream.
+std::vector<Batch> take_group();
 // Validates a call, then runs it, queues it on its stream, or keeps it for the thread's group_end.
 void submit(const std::shared_ptr<Communicator::Impl>& comm, const Call& call, HostStream* stream);
 // Inside a group: runs `init`, which makes `comm`, on a thread of its own at group_end, and returns true.
