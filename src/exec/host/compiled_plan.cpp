@@ -25,7 +25,14 @@ class Cut {
 
 class Compiler {
  public:
-  Compiler(const Program& program, Transport* transport, CompiledPlan* plan) : program_(program), transport_(transport), plan_(*plan) {}
+  Compiler(const Program& program, Transport* transport, CompiledPlan* plan)
+      : program_(program), transport_(transport), plan_(*plan), answers_(static_cast<size_t>(program.nranks)) {
+    for (const Channel& c : program.channels)
+      for (const Loop& l : c.loops)
+        for (const Step& s : l.steps)
+          for (const Ref& r : s.sources)
+            if (r.kind == Ref::Kind::slot) answers_[static_cast<size_t>(r.peer)] = true;
+  }
 
   void collective(const CallShape& call, const Choice& choice) {
     element_ = size_of(call.type);
@@ -154,7 +161,7 @@ class Compiler {
         p.kind = destination ? Place::Kind::send : Place::Kind::receive;
         if (destination) {
           p.sender = &transport_->sender(r.peer, r.lane, message);
-          plan_.sends.push_back({p.sender, r.peer});
+          plan_.sends.push_back({p.sender, r.peer, message <= kHalfBytes && !answers_[static_cast<size_t>(r.peer)]});
         } else {
           p.receiver = &transport_->receiver(r.peer, r.lane);
           plan_.receives.push_back({p.receiver, r.peer});
@@ -167,6 +174,7 @@ class Compiler {
   const Program& program_;
   Transport* transport_;
   CompiledPlan& plan_;
+  std::vector<bool> answers_;  // by rank: whether it sends to this one in this program
   size_t element_ = 1;
   uint64_t chunks_ = 1;
   Cut cut_{0, 1, 1};

@@ -70,6 +70,7 @@ struct CompiledPlan {
   struct Send {
     SlotSender* to;
     int32_t peer;
+    bool pack;  // see SlotSender::commit
   };
   std::vector<Receive> receives;  // step by step
   std::vector<Send> sends;

@@ -104,7 +104,7 @@ inline void Run::check_fingerprints(const CompiledStep& s, uint64_t fingerprint)
 
 inline void Run::hand_over(const CompiledStep& s, uint64_t fingerprint) const {
   const CompiledPlan::Send* const sends = plan_.sends.data();
-  for (uint32_t i = s.first_send; i != s.last_send; ++i) sends[i].to->commit(fingerprint);
+  for (uint32_t i = s.first_send; i != s.last_send; ++i) sends[i].to->commit(fingerprint, sends[i].pack);
   const CompiledPlan::Receive* const receives = plan_.receives.data();
   for (uint32_t i = s.first_receive; i != s.last_receive; ++i) receives[i].from->release();
 }
