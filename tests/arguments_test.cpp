@@ -131,12 +131,18 @@ TEST(Arguments, NumbersOutOfRange) {
       refused([&] { c.send(x, 1, type, 0); }, text);
       refused([&] { c.all_gather(x, x + 4, 0, type); }, text);
     }
-    for (const int bad : {-1, 6, INT_MAX}) {
+    for (const int bad : {-1, 12, INT_MAX}) {
       const auto op = static_cast<RedOp>(bad);
-      const std::string text = "operation " + std::to_string(bad) + " is not a reduction (0..5)";
+      const std::string text = "operation " + std::to_string(bad) + " is not a reduction (0..11)";
       refused([&] { c.all_reduce(x, x, 1, kFloat, op); }, text);
       refused([&] { c.reduce(x, x, 1, kFloat, op, 0); }, text);
       refused([&] { c.reduce_scatter(x, x + 4, 1, kFloat, op); }, text);
+    }
+    for (const RedOp op : {RedOp::bit_and, RedOp::bit_or, RedOp::bit_xor}) {
+      const std::string text = std::string(name_of(op)) + " of float32 elements: bitwise operations are for integer types";
+      refused([&] { c.all_reduce(x, x, 1, kFloat, op); }, "all_reduce: " + text);
+      refused([&] { c.reduce(x, x, 0, kFloat, op, 0); }, "reduce: " + text);
+      refused([&] { c.reduce_scatter(x, x + 4, 1, kFloat, op); }, "reduce_scatter: " + text);
     }
     for (const int bad : {-1, 4, INT_MAX, INT_MIN}) {
       const std::string text = "on rank " + std::to_string(rank) + ": root " + std::to_string(bad) + " is not in 0..3";

@@ -174,8 +174,41 @@ inline uint64_t fold_integer(const Reduction& r, const std::vector<uint64_t>& in
   return bits == 64 ? acc : acc & ((uint64_t{1} << bits) - 1);
 }
 
+inline bool is_bitwise(RedOp op) { return op == RedOp::bit_and || op == RedOp::bit_or || op == RedOp::bit_xor; }
+inline bool is_logical(RedOp op) { return op == RedOp::logical_and || op == RedOp::logical_or || op == RedOp::logical_xor; }
+
+inline uint64_t fold_bits(RedOp op, const std::vector<uint64_t>& in) {
+  uint64_t acc = in[0];
+  for (size_t j = 1; j < in.size(); ++j)
+    acc = op == RedOp::bit_and ? acc & in[j] : op == RedOp::bit_or ? acc | in[j] : acc ^ in[j];
+  return acc;
+}
+
+inline bool is_true(DataType t, uint64_t bits) {
+  if (is_integer(t)) return bits != 0;
+  if (t == DataType::float64) return std::bit_cast<double>(bits) != 0;
+  if (t == DataType::float32) return std::bit_cast<float>(static_cast<uint32_t>(bits)) != 0;
+  return format(t).decode(bits) != 0;
+}
+
+// By counting: all, one at least, an odd number.
+inline uint64_t fold_truths(const Reduction& r, const std::vector<uint64_t>& in) {
+  size_t truths = 0;
+  for (const uint64_t x : in) truths += is_true(r.type, x);
+  const bool result = r.op == RedOp::logical_and  ? truths == in.size()
+                      : r.op == RedOp::logical_or ? truths > 0
+                                                  : truths % 2 == 1;
+  if (!result) return 0;
+  if (is_integer(r.type)) return 1;
+  if (r.type == DataType::float64) return std::bit_cast<uint64_t>(1.0);
+  if (r.type == DataType::float32) return std::bit_cast<uint32_t>(1.0f);
+  return format(r.type).encode(1);
+}
+
 // The result for one element of each source.
 inline uint64_t reduce(const Reduction& r, const std::vector<uint64_t>& in) {
+  if (is_bitwise(r.op)) return fold_bits(r.op, in);
+  if (is_logical(r.op)) return fold_truths(r, in);
   if (is_integer(r.type)) return fold_integer(r, in);
   if (r.type == DataType::float64) {
     const auto decode = [](uint64_t b) { return std::bit_cast<double>(b); };

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -21,6 +22,16 @@ using reference::Reduction;
 using testing::Each;
 
 constexpr RedOp kBaseOps[] = {RedOp::sum, RedOp::prod, RedOp::max, RedOp::min};
+constexpr RedOp kBitOps[] = {RedOp::bit_and,     RedOp::bit_or,     RedOp::bit_xor,
+                             RedOp::logical_and, RedOp::logical_or, RedOp::logical_xor};
+
+// All that combine elements without weights and divisors.
+std::vector<RedOp> plain_ops(DataType t) {
+  std::vector<RedOp> ops(std::begin(kBaseOps), std::end(kBaseOps));
+  for (RedOp op : kBitOps)
+    if (is_defined(op, t)) ops.push_back(op);
+  return ops;
+}
 
 std::vector<DataType> all_types() {
   std::vector<DataType> r;
@@ -37,8 +48,14 @@ uint64_t load(const uint8_t* p, size_t size) {
 }
 
 // A random element: any bits at all, or a value of ordinary size so that sums and products stay interesting.
-uint64_t random_element(DataType t, std::mt19937_64& rng) {
+// For logical operations zeros of both signs and NaNs are frequent.
+uint64_t random_element(DataType t, std::mt19937_64& rng, RedOp op = RedOp::sum) {
   const uint64_t bits = rng();
+  if (reference::is_logical(op) && bits % 8 < 6) {
+    const bool is_float = !reference::is_integer(t);
+    const uint64_t sign = is_float ? uint64_t{1} << (8 * size_of(t) - 1) : 0;
+    return bits % 8 == 0 && is_float ? sign - 1 : bits % 8 < 4 ? 0 : sign;
+  }
   const uint64_t mask = ~uint64_t{0} >> (64 - 8 * size_of(t));
   if (reference::is_integer(t) || bits % 4 == 0) return (bits >> 2) & mask;
   const double x = std::uniform_real_distribution<double>(-8, 8)(rng);
@@ -83,7 +100,7 @@ void check(const Reduction& r, const Shape& s, std::mt19937_64& rng) {
   std::vector<uint64_t> expected(s.count), column(s.nsources);
   for (size_t i = 0; i < s.count; ++i) {
     for (uint32_t j = 0; j < s.nsources; ++j) {
-      column[j] = random_element(r.type, rng);
+      column[j] = random_element(r.type, rng, r.op);
       std::memcpy(inputs[j].data() + i * size, &column[j], size);
     }
     expected[i] = reference::reduce(r, column);
@@ -151,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(Types, Kernels, testing::ValuesIn(all_types()), type_na
 TEST_P(Kernels, EveryOpSourceAndDestinationCount) {
   std::vector<size_t> counts = {0, 255, 1000};
   for (size_t n = 1; n <= 70; ++n) counts.push_back(n);
-  for (RedOp op : kBaseOps) {
+  for (RedOp op : plain_ops(GetParam())) {
     for (uint32_t nsources = 1; nsources <= 9; ++nsources) {
       for (size_t count : counts) {
         const uint32_t ndestinations = 1 + static_cast<uint32_t>((count + nsources) % 3);
@@ -176,7 +193,7 @@ TEST_P(Kernels, CommonShapesAtEveryCountAndAlignment) {
 }
 
 TEST_P(Kernels, InPlace) {
-  for (RedOp op : kBaseOps) {
+  for (RedOp op : plain_ops(GetParam())) {
     for (uint32_t nsources : {1u, 2u, 3u, 5u}) {
       for (uint32_t ndestinations : {1u, 2u}) {
         for (size_t count : {1u, 2u, 7u, 16u, 31u, 64u, 100u, 257u, 1000u}) {
@@ -196,7 +213,8 @@ TEST_P(Kernels, Streamed) {
       for (size_t count : {1u, 3u, 16u, 63u, 64u, 65u, 130u, 517u, 2000u}) {
         for (bool aligned : {true, false}) {
           for (uint32_t nsources : {1u, 2u, 4u}) {
-            check({GetParam(), RedOp::sum}, {nsources, ndestinations, count, aligned, false, streamed}, rng);
+            for (RedOp op : {RedOp::sum, RedOp::logical_or})
+              check({GetParam(), op}, {nsources, ndestinations, count, aligned, false, streamed}, rng);
             if (HasFatalFailure()) return;
           }
         }
@@ -232,7 +250,7 @@ TEST_P(Kernels, WeightsMultiplyTheSourcesTheyAreMeantFor) {
 }
 
 TEST_P(Kernels, MoreThan64Sources) {
-  for (RedOp op : kBaseOps) check({GetParam(), op}, {70, 66, 37, false}, rng);
+  for (RedOp op : plain_ops(GetParam())) check({GetParam(), op}, {70, 66, 37, false}, rng);
   check({GetParam(), RedOp::pre_mul_sum, ~uint64_t{0}, random_element(GetParam(), rng)}, {66, 1, 37, false},
         rng);
 }
@@ -483,17 +501,74 @@ TEST(Rules, ZerosAreOrdered) {
   }
 }
 
+// Truth is what C's != 0 says of the value.
+TEST(Rules, WhatIsTrue) {
+  const auto or_of = [](float x) { return reduce_all<float>(DataType::float32, RedOp::logical_or, columns<float>({x, 0}, 70)); };
+  for (const float yes : {1.0f, -3.5f, 1e-45f, -INFINITY, std::nanf("")}) EXPECT_THAT(or_of(yes), Each(1.0f));
+  for (const float no : {0.0f, -0.0f}) EXPECT_THAT(or_of(no), testing::AllOf(Each(0.0f), Each(testing::Not(testing::Truly([](float x) { return std::signbit(x); })))));
+  EXPECT_THAT(reduce_all<int8_t>(DataType::int8, RedOp::logical_and, columns<int8_t>({-128, 2, 64})), Each(1));
+  EXPECT_THAT(reduce_all<int64_t>(DataType::int64, RedOp::logical_xor, columns<int64_t>({int64_t{1} << 40, 5, -1})), Each(1));
+  EXPECT_THAT(reduce_all<uint32_t>(DataType::uint32, RedOp::logical_xor, columns<uint32_t>({1u << 31, 5})), Each(0u));
+  EXPECT_THAT(reduce_all<uint8_t>(DataType::uint8, RedOp::logical_and, columns<uint8_t>({7})), Each(1)) << "one source";
+}
+
+TEST(Rules, BitsOfSignedAndUnsigned) {
+  EXPECT_THAT(reduce_all<int32_t>(DataType::int32, RedOp::bit_and, columns<int32_t>({-2, 0x7f, -1})), Each(0x7e));
+  EXPECT_THAT(reduce_all<uint8_t>(DataType::uint8, RedOp::bit_or, columns<uint8_t>({0x80, 1, 0x10})), Each(0x91));
+  EXPECT_THAT(reduce_all<int64_t>(DataType::int64, RedOp::bit_xor, columns<int64_t>({-1, 1, -1})), Each(1));
+}
+
+// Programs combine partial results in any grouping and order: bit and logical operations give the same bits in all.
+TEST_P(Kernels, BitOperationsAreAssociativeAndCommutative) {
+  constexpr size_t kCount = 333, kSources = 7;
+  const size_t size = size_of(GetParam());
+  for (RedOp op : kBitOps) {
+    if (!is_defined(op, GetParam())) continue;
+    const auto combine = [&](const std::vector<std::vector<uint8_t>>& in) {
+      std::vector<const void*> sources;
+      for (const auto& v : in) sources.push_back(v.data());
+      std::vector<uint8_t> out(kCount * size);
+      void* to = out.data();
+      reduce_kernel(GetParam(), op)({.sources = sources.data(), .nsources = static_cast<uint32_t>(in.size()), .destinations = &to, .ndestinations = 1, .count = kCount});
+      return out;
+    };
+    std::vector<std::vector<uint8_t>> in(kSources, std::vector<uint8_t>(kCount * size));
+    for (auto& v : in)
+      for (size_t i = 0; i < kCount; ++i) {
+        const uint64_t x = random_element(GetParam(), rng, op);
+        std::memcpy(&v[i * size], &x, size);
+      }
+    const auto whole = combine(in);
+    for (int round = 0; round < 20; ++round) {
+      auto parts = in;
+      std::shuffle(parts.begin(), parts.end(), rng);
+      while (parts.size() > 1) {  // any two to four neighbours become one
+        const size_t first = rng() % (parts.size() - 1), n = std::min<size_t>(2 + rng() % 3, parts.size() - first);
+        const auto begin = parts.begin() + static_cast<std::ptrdiff_t>(first), end = begin + static_cast<std::ptrdiff_t>(n);
+        const auto combined = combine({begin, end});
+        *begin = combined;
+        parts.erase(begin + 1, end);
+      }
+      ASSERT_EQ(parts[0], whole) << name_of(op);
+    }
+  }
+}
+
 TEST(Dispatch, BestKernelAndErrors) {
   ASSERT_GE(kernel_target_count(), 1);
   for (DataType t : all_types()) {
-    for (int op = 0; op < kRedOps; ++op) {
-      EXPECT_EQ(reduce_kernel(t, static_cast<RedOp>(op)),
-                reduce_kernel_of_target(0, t, static_cast<RedOp>(op)));
-      EXPECT_NE(reduce_kernel(t, static_cast<RedOp>(op)), nullptr);
+    for (int i = 0; i < kRedOps; ++i) {
+      const auto op = static_cast<RedOp>(i);
+      if (!is_defined(op, t)) {
+        EXPECT_THROW(reduce_kernel(t, op), Error) << name_of(op) << ' ' << name_of(t);
+        continue;
+      }
+      EXPECT_EQ(reduce_kernel(t, op), reduce_kernel_of_target(0, t, op));
+      EXPECT_NE(reduce_kernel(t, op), nullptr);
     }
   }
   EXPECT_THROW(reduce_kernel(static_cast<DataType>(12), RedOp::sum), Error);
-  EXPECT_THROW(reduce_kernel(DataType::float32, static_cast<RedOp>(6)), Error);
+  EXPECT_THROW(reduce_kernel(DataType::float32, static_cast<RedOp>(kRedOps)), Error);
   EXPECT_THROW(reduce_kernel_of_target(kernel_target_count(), DataType::float32, RedOp::sum), Error);
 }
 

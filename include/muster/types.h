@@ -1,5 +1,5 @@
 // Types that every Muster call speaks: element types, reductions, result codes.
-// Numeric values of Result, DataType and RedOp equal NCCL's, so the C ABI needs no translation table.
+// Numeric values of Result and DataType, and of RedOp up to avg, equal NCCL's, so the C ABI needs no translation table.
 #pragma once
 
 #include <cstddef>
@@ -40,14 +40,32 @@ enum class DataType : int {
 };
 inline constexpr int kDataTypes = 12;
 
-enum class RedOp : int { sum = 0, prod = 1, max = 2, min = 3, avg = 4, pre_mul_sum = 5 };
-inline constexpr int kRedOps = 6;
+enum class RedOp : int {
+  sum = 0,
+  prod = 1,
+  max = 2,
+  min = 3,
+  avg = 4,
+  pre_mul_sum = 5,
+  bit_and = 6,  // bitwise: integer types only
+  bit_or = 7,
+  bit_xor = 8,
+  logical_and = 9,  // logical: any type; what isn't zero is true (NaN is, -0 isn't), results are 0 or 1
+  logical_or = 10,
+  logical_xor = 11,
+};
+inline constexpr int kRedOps = 12;
 
 // Bytes per element; 0 for a value that names no type.
 constexpr size_t size_of(DataType t) {
   constexpr size_t bytes[kDataTypes] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
   const auto i = static_cast<unsigned>(t);
   return i < kDataTypes ? bytes[i] : 0;
+}
+
+// Whether elements of this type can be combined so.
+constexpr bool is_defined(RedOp op, DataType t) {
+  return (op != RedOp::bit_and && op != RedOp::bit_or && op != RedOp::bit_xor) || t <= DataType::uint64;
 }
 
 MUSTER_API const char* name_of(DataType t);  // "float32", ...; "?" for an unknown value

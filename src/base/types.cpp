@@ -14,7 +14,8 @@ const char* name_of(DataType t) {
 }
 
 const char* name_of(RedOp op) {
-  static constexpr const char* names[kRedOps] = {"sum", "prod", "max", "min", "avg", "pre_mul_sum"};
+  static constexpr const char* names[kRedOps] = {"sum",    "prod",   "max",     "min",         "avg",        "pre_mul_sum",
+                                                  "bit_and", "bit_or", "bit_xor", "logical_and", "logical_or", "logical_xor"};
   const auto i = static_cast<unsigned>(op);
   return i < kRedOps ? names[i] : "?";
 }

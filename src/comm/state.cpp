@@ -104,6 +104,15 @@ void require_buffer(const void* p, const char* argument, const Call& call, const
     fail(Result::invalid_argument, "{} on rank {}: {} is null", to_string(call), comm.rank, argument);
 }
 
+// Of the operations that don't go with every type, and what is none.
+void require_operation(const CallShape& s) {
+  if (static_cast<unsigned>(s.op) >= kRedOps)
+    fail(Result::invalid_argument, "{}: operation {} is not a reduction (0..{})", name_of(s.coll), static_cast<int>(s.op), kRedOps - 1);
+  if (reduces(s.coll) && !is_defined(s.op, s.type))
+    fail(Result::invalid_argument, "{}: {} of {} elements: bitwise operations are for integer types; logical_and, logical_or and logical_xor are for all",
+         name_of(s.coll), name_of(s.op), name_of(s.type));
+}
+
 // Bytes that the widest processors can address.
 constexpr uint64_t kAddressSpace = uint64_t{1} << 57;
 
@@ -130,8 +139,8 @@ void Impl::validate(const Call& call) const {
   const uint64_t element = size_of(s.type);
   if (element == 0) [[unlikely]]
     fail(Result::invalid_argument, "{}: type {} is not an element type (0..{})", name_of(s.coll), static_cast<int>(s.type), kDataTypes - 1);
-  if (static_cast<unsigned>(s.op) >= kRedOps) [[unlikely]]
-    fail(Result::invalid_argument, "{}: operation {} is not a reduction (0..{})", name_of(s.coll), static_cast<int>(s.op), kRedOps - 1);
+  if (static_cast<unsigned>(s.op) > static_cast<unsigned>(RedOp::pre_mul_sum)) [[unlikely]]
+    require_operation(s);
   const auto n = static_cast<uint64_t>(size);
   if (s.count > kAddressSpace / element / n) [[unlikely]]
     fail(Result::invalid_argument, "{}: count {} times {} bytes times {} ranks is more than an address space holds", name_of(s.coll), s.count, element, n);

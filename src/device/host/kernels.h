@@ -9,6 +9,8 @@
 //  - a product of finite float8 never turns infinite on the way, so that a later factor of 0 gives 0
 //  - min / max give NaN if any input is NaN, and order -0 before +0
 //  - a weighted sum rounds the product, then the sum (no fused multiply-add): every instruction set gives the same
+//  - bitwise and, or, xor are for integer types; logical ones take what isn't zero for true (NaN is, -0 isn't) and give 0 or
+//    1 in the element type, for one source, too
 //  - a NaN is the same quiet NaN whatever the inputs' were, so that ranks that combine for themselves get the same bits
 // All functions may be called from any thread at any time.
 #pragma once
@@ -36,7 +38,8 @@ struct ReduceArgs {
 // Destinations may equal sources exactly (in place) but not overlap them partly; no alignment is needed.
 using ReduceFn = void (*)(const ReduceArgs&);
 
-// avg and pre_mul_sum are sum with divisor / weights. Never null; throws invalid_argument for what is no type or op.
+// avg and pre_mul_sum are sum with divisor / weights. Never null; throws invalid_argument for what is no type or op, and for
+// bitwise operations on floats.
 ReduceFn reduce_kernel(DataType type, RedOp op);
 
 // source -> every destination. A destination equal to the source is skipped. bit d of streamed: non-temporal stores.

@@ -41,6 +41,7 @@ class Compiler {
     plan_.kernel = reduces(call.coll) ? reduce_kernel(call.type, call.op) : nullptr;
     plan_.divisor = call.op == RedOp::avg && reduces(call.coll) ? static_cast<uint32_t>(program_.nranks) : 0;
     weigh_ = call.op == RedOp::pre_mul_sum && reduces(call.coll);
+    truths_ = call.op >= RedOp::logical_and && reduces(call.coll);
     const bool split = splits_count(call.coll);
     chunks_ = split ? program_.chunks : 1;
     cut_ = Cut(call.count, chunks_, element_);
@@ -118,7 +119,7 @@ class Compiler {
       for (const Ref& r : s.sources) plan_.offsets.push_back(offset(r, j) + start);
       for (const Ref& r : s.destinations) plan_.offsets.push_back(offset(r, j) + start);
     }
-    out.combines = s.pieces > 0 && (s.sources.size() > 1 || out.finish);
+    out.combines = s.pieces > 0 && (s.sources.size() > 1 || out.finish || (s.finish && truths_));
     out.first_receive = static_cast<uint32_t>(plan_.receives.size());
     out.first_send = static_cast<uint32_t>(plan_.sends.size());
     for (const Ref& r : s.sources) {
@@ -181,6 +182,7 @@ class Compiler {
   uint64_t scratch_chunk_ = 0;
   size_t tile_bytes_ = 0;
   bool weigh_ = false;
+  bool truths_ = false;  // a result of one source must become 0 or 1, too
 };
 
 }  // namespace
