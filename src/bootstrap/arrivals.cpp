@@ -25,7 +25,7 @@ std::optional<Arrival> Arrivals::wait(Deadline deadline) {
   while (queue_.empty()) {
     if (deadline.expired()) return std::nullopt;
     service_.require_accepting();
-    changed_.wait_for(lock, std::min<std::chrono::nanoseconds>(deadline.left(), std::chrono::milliseconds(200)));
+    changed_.wait_for(lock, std::min<std::chrono::nanoseconds>(deadline.nap(), std::chrono::milliseconds(200)));
   }
   Arrival a = std::move(queue_.front());
   queue_.pop_front();

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,12 +35,19 @@ class Bootstrap {
     int rank = -1;  // whose; -1 unknown
     Result code = Result::remote_error;
     std::string message;
+    bool death = false;         // noticed, not announced
+    uint64_t communicator = 0;  // whose, of those made of this one; 0: of this one itself, whose exchanges it ends
   };
 
   // Blocks until all ranks have met. Errors: garbage or used id, duplicate rank, ranks that never came
-  // (named), different nranks, unusable interface.
+  // (named), different nranks or ids, unusable interface. 1 to nranks ids, each of which is the meeting point
+  // of its share of the ranks. When the deadline is cancelled the others are told that this rank aborted.
+  static std::unique_ptr<Bootstrap> connect(std::span<const UniqueId> ids, int nranks, int rank,
+                                            const Options& options, Deadline deadline);
   static std::unique_ptr<Bootstrap> connect(const UniqueId& id, int nranks, int rank, const Options& options,
-                                            Deadline deadline);
+                                            Deadline deadline) {
+    return connect(std::span(&id, 1), nranks, rank, options, deadline);
+  }
   virtual ~Bootstrap() = default;
 
   virtual int rank() const = 0;

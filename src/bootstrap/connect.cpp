@@ -42,7 +42,8 @@ class Lone final : public Bootstrap {
 
 class RingBootstrap final : public Bootstrap {
  public:
-  RingBootstrap(const IdContent& id, int nranks, int rank) : id_(id), size_(nranks), rank_(rank) {}
+  RingBootstrap(std::vector<IdContent> ids, int nranks, int rank)
+      : ids_(std::move(ids)), id_(of_all(ids_)), size_(nranks), rank_(rank) {}
   ~RingBootstrap() override {
     if (!is_forked_child())
       leave(false);
@@ -64,7 +65,7 @@ class RingBootstrap final : public Bootstrap {
                     const std::function<void(int rank, std::vector<Fd> fds)>& receive,
                     Deadline deadline) override {
     refuse_in_forked_child();
-    DescriptorExchange{*this, id_.public_id, id_.key, group, mine, receive, deadline}.run();
+    DescriptorExchange{*this, id_.name, id_.key, group, mine, receive, deadline}.run();
   }
   void watch(std::function<void(const Trouble&)> report) override {
     refuse_in_forked_child();
@@ -78,13 +79,23 @@ class RingBootstrap final : public Bootstrap {
   }
 
  private:
-  Answer join_root(const Service::Listening& listening, uint64_t token, Deadline deadline);
+  // What the ranks have in common once they have met: name and secret of all ids together.
+  struct Common {
+    PublicId name;
+    Key key;
+  };
+  static Common of_all(const std::vector<IdContent>& ids);
+  Connection knock(int root, const Service::Listening& listening, uint64_t token, Deadline deadline);
+  Answer hear(int root, const Connection& connection, Deadline deadline);
+  Answer join_roots(const Service::Listening& listening, uint64_t token, Deadline deadline);
+  std::string title(int root) const;  // "the root of the unique id (host h, pid 7)"
   void link(const Answer& answer, const Source& source, Deadline deadline);
   void leave(bool goodbye) {
     if (ring_) ring_->close(goodbye);
   }
 
-  const IdContent id_;
+  const std::vector<IdContent> ids_;  // where the ranks meet
+  const Common id_;
   const int size_, rank_;
   const Host host_ = this_host();
   std::shared_ptr<Ring> ring_;
@@ -112,50 +123,95 @@ void start_fixed_root(Service& service, const IdContent& id, Deadline deadline) 
   }
 }
 
-Answer RingBootstrap::join_root(const Service::Listening& listening, uint64_t token, Deadline deadline) {
-  const std::string root =
-      id_.host.empty() ? "rank 0 at the fixed meeting point"
-                       : fmt::format("the root of the unique id (host {}, pid {})", id_.host, id_.pid);
-  if (!id_.fixed && id_.root.only_here() && id_.place != host_.place)
+RingBootstrap::Common RingBootstrap::of_all(const std::vector<IdContent>& ids) {
+  if (ids.size() == 1) return {ids[0].public_id, ids[0].key};
+  Writer names, keys;
+  for (const IdContent& id : ids) {
+    names.raw(view(id.public_id));
+    keys.raw(view(id.key));
+  }
+  const std::string all = names.take();
+  return {name_of_text(all), hmac_sha256(keys.take(), all)};
+}
+
+std::string RingBootstrap::title(int root) const {
+  const IdContent& id = ids_[static_cast<size_t>(root)];
+  return id.host.empty() ? "rank 0 at the fixed meeting point"
+                         : fmt::format("the root of {} (host {}, pid {})",
+                                       ids_.size() == 1 ? "the unique id" : fmt::format("unique id {}", root), id.host, id.pid);
+}
+
+// Introduces this rank to a root.
+Connection RingBootstrap::knock(int root, const Service::Listening& listening, uint64_t token, Deadline deadline) {
+  const IdContent& id = ids_[static_cast<size_t>(root)];
+  if (!id.fixed && id.root.only_here() && id.place != host_.place)
     fail(Result::invalid_usage,
          "{} listens only at {}, because its host has no other network interface that it may use, and rank "
          "{} (host {}, pid {}) is on another "
          "host or in another network namespace. Give the root a network, or set NCCL_SOCKET_IFNAME there",
-         root, id_.root.text(), rank_, host_.name, host_.pid);
-  Address target = id_.root;
-  if (target.is_link_local() && id_.place != host_.place) target.scope = listening.source.address.scope;
+         title(root), id.root.text(), rank_, host_.name, host_.pid);
+  Address target = id.root;
+  if (target.is_link_local() && id.place != host_.place) target.scope = listening.source.address.scope;
 
-  const Connection c =
-      dial(target, listening.source, {Purpose::join, id_.public_id, id_.key, 0, static_cast<uint32_t>(rank_)},
+  Connection c =
+      dial(target, listening.source, {Purpose::join, id.public_id, id.key, 0, static_cast<uint32_t>(rank_)},
            deadline,
-           {root,
+           {title(root),
             "Is that process alive, and can this host reach it (firewall, NCCL_SOCKET_IFNAME)? Every rank "
             "must start "
             "while the id's maker still runs"});
   const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::min<std::chrono::nanoseconds>(deadline.left(), kLongest));
-  const Join join{
-      rank_, size_, token, listening.address, host_, static_cast<uint32_t>(patience.count()), MUSTER_VERSION};
-  IoStatus status = send_all(c.fd.get(), frame(join.encode()), deadline);
+  const Join join{rank_,
+                  size_,
+                  token,
+                  listening.address,
+                  host_,
+                  static_cast<uint32_t>(patience.count()),
+                  MUSTER_VERSION,
+                  static_cast<int>(ids_.size()),
+                  root};
+  send_all(c.fd.get(), frame(join.encode()), deadline);  // a failure shows when its answer is awaited
+  return c;
+}
+
+// What the root says when all have come.
+Answer RingBootstrap::hear(int root, const Connection& c, Deadline deadline) {
+  const std::string who = title(root), where = ids_[static_cast<size_t>(root)].root.text();
   std::string message;
-  if (status == IoStatus::done) status = recv_frame(c.fd.get(), message, Deadline::after(patience + kGrace));
+  const IoStatus status = recv_frame(c.fd.get(), message, deadline.later_by(kGrace));
+  if (deadline.cancelled())
+    send_all(c.fd.get(),
+             frame(describe_rank(rank_, host_.name, host_.pid) + " aborted while the communicator was being made"),
+             Deadline::after(kGrace));
   if (status == IoStatus::expired)
-    fail(Result::timeout, "{} at {} took rank {} in, but never said how to go on. It may be stopped", root,
-         target.text(), rank_);
+    fail(Result::timeout, "{} at {} took rank {} in, but never said how to go on. It may be stopped", who, where, rank_);
   if (status != IoStatus::done)
     fail(Result::remote_error,
          "{} at {} closed its connection while the ranks were meeting: its process ended or gave up. Look "
          "for its error",
-         root, target.text());
+         who, where);
   std::optional<Answer> answer = Answer::decode(message);
   if (!answer)
-    fail(Result::remote_error, "{} at {} sent an answer that can't be read. Use the same Muster on all ranks",
-         root, target.text());
+    fail(Result::remote_error, "{} at {} sent an answer that can't be read. Use the same Muster on all ranks", who, where);
   if (answer->code != Result::success)
     fail(answer->code, "{}{}", answer->error,
          c.hindrance.empty() ? ""
                              : fmt::format(" (rank {} came late, because before: {})", rank_, c.hindrance));
   return *answer;
+}
+
+// The first rank of a share comes to the root before its own, too. All are told before any is listened to: they wait for
+// each other.
+Answer RingBootstrap::join_roots(const Service::Listening& listening, uint64_t token, Deadline deadline) {
+  const int roots = static_cast<int>(ids_.size());
+  const int own = root_of(rank_, roots, size_);
+  if (roots == 1 || rank_ != first_of(own, roots, size_)) return hear(own, knock(own, listening, token, deadline), deadline);
+  const int before = (own + roots - 1) % roots;
+  const Connection to_own = knock(own, listening, token, deadline), to_before = knock(before, listening, token, deadline);
+  Answer answer = hear(own, to_own, deadline);
+  answer.prev_host = hear(before, to_before, deadline).prev_host;
+  return answer;
 }
 
 void RingBootstrap::link(const Answer& answer, const Source& source, Deadline deadline) {
@@ -166,7 +222,7 @@ void RingBootstrap::link(const Answer& answer, const Source& source, Deadline de
   if (target.is_link_local() && answer.next_host.place != host_.place) target.scope = source.address.scope;
   Connection c =
       dial(target, source,
-           {Purpose::ring, id_.public_id, id_.key, answer.next_token, static_cast<uint32_t>(rank_)}, deadline,
+           {Purpose::ring, id_.name, id_.key, answer.next_token, static_cast<uint32_t>(rank_)}, deadline,
            {describe_rank(ring_->neighbour(Ring::next), answer.next_host.name, answer.next_host.pid),
             "Is it alive, and can this host reach it (firewall, MUSTER_PORT_RANGE, NCCL_SOCKET_IFNAME)?", 3,
             Result::remote_error});
@@ -175,12 +231,14 @@ void RingBootstrap::link(const Answer& answer, const Source& source, Deadline de
   ring_->wait_linked(deadline);
 
   const std::vector<std::string> all =
-      ring_->all_gather(Writer().text(host_.name).i32(host_.pid).take(), deadline);
+      ring_->all_gather(Writer().text(host_.name).i32(host_.pid).u64(answer.communicator_id).take(), deadline);
   for (int r = 0; r < size_; ++r) {
     Reader reader(all[static_cast<size_t>(r)]);
     Peer p;
     p.host = reader.text();
     p.pid = reader.i32();
+    const uint64_t id = reader.u64();
+    if (r == 0) communicator_id_ = id;  // several roots have several
     if (!reader.ok() || !reader.at_end())
       fail(Result::internal_error, "rank {} introduced itself to the ring in {} bytes that can't be read", r,
            all[static_cast<size_t>(r)].size());
@@ -194,10 +252,10 @@ void RingBootstrap::meet(const Options& options, Deadline deadline) {
   const std::vector<Source> sources = choose_sources(list_interfaces(), options.text("NCCL_SOCKET_IFNAME"),
                                                      options.text("NCCL_SOCKET_FAMILY"));
   const Service::Listening listening = service.listen(sources, options.text("MUSTER_PORT_RANGE"));
-  if (id_.fixed && rank_ == 0) start_fixed_root(service, id_, deadline);
+  if (ids_[0].fixed && rank_ == 0) start_fixed_root(service, ids_[0], deadline);
 
   ring_ = std::make_shared<Ring>(service.loop(), rank_, size_);
-  const EndpointName here{Purpose::ring, id_.public_id, random_value<uint64_t>()};
+  const EndpointName here{Purpose::ring, id_.name, random_value<uint64_t>()};
   service.loop().call([&] {
     service.open(here, id_.key, [ring = ring_](Arrival a) {
       if (static_cast<int>(a.rank) == ring->neighbour(Ring::prev)) ring->attach(Ring::prev, std::move(a.fd));
@@ -205,14 +263,15 @@ void RingBootstrap::meet(const Options& options, Deadline deadline) {
   });
   const auto close_endpoint = [&] { service.loop().call([&] { service.close(here); }); };
   try {
-    const Answer answer = join_root(listening, here.token, deadline);
-    communicator_id_ = answer.communicator_id;
-    link(answer, listening.source, deadline);
+    link(join_roots(listening, here.token, deadline), listening.source, deadline);
   } catch (const Error& e) {
     close_endpoint();
-    ring_->announce({rank_, e.code(), e.what()});
+    const Error told = deadline.cancelled() ? Error(Result::remote_error, describe_rank(rank_, host_.name, host_.pid) +
+                                                                              " aborted while the communicator was being made")
+                                            : e;
+    ring_->announce({rank_, told.code(), told.what()});
     ring_->close(true);
-    throw;
+    throw told;
   }
   close_endpoint();
 }
@@ -230,21 +289,44 @@ void use_up(const IdContent& id) {
   });
 }
 
+// Contents of the ids, checked against each other.
+std::vector<IdContent> decode_all(std::span<const UniqueId> ids, int nranks) {
+  if (ids.empty() || ids.size() > static_cast<size_t>(nranks))
+    fail(Result::invalid_argument, "{} unique ids for {} ranks: 1 to {} are possible, each made by another rank", ids.size(), nranks, nranks);
+  std::vector<IdContent> all;
+  for (const UniqueId& id : ids) {
+    IdContent content = decode(id);
+    const auto same = std::find_if(all.begin(), all.end(), [&](const IdContent& c) { return c.public_id == content.public_id; });
+    if (same != all.end()) {
+      if (content.fixed) continue;  // all of one fixed point are one
+      fail(Result::invalid_argument, "unique ids {} and {} are the same. Give each root its own, or pass one", same - all.begin(), all.size());
+    }
+    all.push_back(std::move(content));
+  }
+  if (all.size() > 1)
+    for (const IdContent& c : all)
+      if (c.fixed)
+        fail(Result::invalid_argument, "of {} unique ids one is that of a fixed meeting point ({}), which serves all ranks alone. Pass only that one",
+             all.size(), c.root.text());
+  return all;
+}
+
 }  // namespace
 
-std::unique_ptr<Bootstrap> Bootstrap::connect(const UniqueId& id, int nranks, int rank,
+std::unique_ptr<Bootstrap> Bootstrap::connect(std::span<const UniqueId> ids, int nranks, int rank,
                                               const Options& options, Deadline deadline) {
   if (nranks < 1) fail(Result::invalid_argument, "nranks is {}: a communicator has at least 1 rank", nranks);
   if (rank < 0 || rank >= nranks) fail(Result::invalid_argument, "rank {} is not in 0..{}", rank, nranks - 1);
-  const IdContent content = decode(id);
+  std::vector<IdContent> content = decode_all(ids, nranks);
   if (nranks == 1) {
-    use_up(content);
+    use_up(content[0]);
     return std::make_unique<Lone>();
   }
-  if (content.root.kind == Address::Kind::none)
-    fail(Result::invalid_argument,
-         "this unique id is for one rank only, and nranks is {}. Make one with make_unique_id", nranks);
-  auto b = std::make_unique<RingBootstrap>(content, nranks, rank);
+  for (const IdContent& c : content)
+    if (c.root.kind == Address::Kind::none)
+      fail(Result::invalid_argument,
+           "this unique id is for one rank only, and nranks is {}. Make one with make_unique_id", nranks);
+  auto b = std::make_unique<RingBootstrap>(std::move(content), nranks, rank);
   b->meet(options, deadline);
   return b;
 }

@@ -31,8 +31,6 @@ Digest proof_of(std::string_view role, const Key& key, std::string_view hello, s
 
 std::string_view head_of(std::string_view reply) { return reply.substr(0, kReplyBytes - kProofBytes); }
 
-Deadline earlier(Deadline a, Deadline b) { return a.left() < b.left() ? a : b; }
-
 const char* explain(Greeting::Outcome o) {
   switch (o) {
     case Greeting::unknown:
@@ -117,7 +115,7 @@ void Backoff::pause(Deadline deadline) {
   const auto jitter =
       std::chrono::milliseconds(random_value<uint32_t>() % static_cast<uint32_t>(next_.count() + 1));
   const std::chrono::nanoseconds wanted = next_ / 2 + jitter;
-  std::this_thread::sleep_for(std::min(wanted, deadline.left()));
+  for (const Deadline end = deadline.within(wanted); !end.expired();) std::this_thread::sleep_for(end.nap());
   next_ = std::min(next_ * 2, std::chrono::milliseconds(1000));
 }
 
@@ -128,7 +126,7 @@ Connection dial(const Address& target, const Source& source, const Credentials& 
   int refused_in_row = 0, starved = 0;
   std::string reason;
   for (int attempt = 1;; ++attempt) {
-    const Deadline this_try = earlier(deadline, Deadline::after(kAttempt));
+    const Deadline this_try = deadline.within(kAttempt);
     SocketError error;
     ProcessFd fd = connect_to(target, source, this_try, error);
     if (fd) {

@@ -150,7 +150,7 @@ UniqueId ask(const Meeting& m, Deadline deadline) {
       Address at = m.point;
       at.port = static_cast<uint16_t>(at.port + i);
       const Deadline this_try =
-          Deadline::after(std::min<std::chrono::nanoseconds>(patience, deadline.left()));
+          deadline.within(patience);
       SocketError error;
       const ProcessFd fd = connect_to(at, {}, this_try, error);
       if (!fd) {

@@ -20,7 +20,7 @@ bool wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& 
   using namespace std::chrono_literals;
   while (!done()) {
     if (deadline.expired()) return false;
-    changed.wait_for(lock, std::min<std::chrono::nanoseconds>(deadline.left(), 1h));
+    changed.wait_for(lock, std::min<std::chrono::nanoseconds>(deadline.nap(), 1h));
   }
   return true;
 }
@@ -68,7 +68,7 @@ void Ring::wait_linked(Deadline deadline) {
   const auto linked = [&] { return failure_ || (linked_[prev] && linked_[next]); };
   bool in_time = false;
   while (!(in_time = linked()) && !deadline.expired()) {
-    changed_.wait_for(lock, std::min<std::chrono::nanoseconds>(deadline.left(), std::chrono::milliseconds(200)));
+    changed_.wait_for(lock, std::min<std::chrono::nanoseconds>(deadline.nap(), std::chrono::milliseconds(200)));
     try {
       Service::get().require_accepting();
     } catch (const Error& e) {
@@ -82,6 +82,7 @@ void Ring::wait_linked(Deadline deadline) {
     fail(f.code, "{}", f.message);
   }
   lock.unlock();
+  require_not_cancelled(deadline);
   if (!in_time)
     fail_exchange(
         Result::timeout,
@@ -89,6 +90,12 @@ void Ring::wait_linked(Deadline deadline) {
             "{} met the others but didn't connect to {}. Is a firewall between them? MUSTER_PORT_RANGE "
             "limits the ports that need to be open",
             describe(neighbour(prev)), describe(rank_)));
+}
+
+// Who is told why is the caller's business, who knows more of it.
+void Ring::require_not_cancelled(Deadline deadline) {
+  if (deadline.cancelled())
+    fail(Result::remote_error, "{} aborted while the communicator was being made", describe(rank_));
 }
 
 void Ring::fail_exchange(Result code, const std::string& why) {
@@ -109,6 +116,7 @@ std::vector<std::string> Ring::all_gather(std::string_view mine, Deadline deadli
   if (mine.size() > Channel::kMaxMessage / 2)
     fail(Result::invalid_argument, "a text of {} bytes is too long for an exchange; {} is the most",
          mine.size(), Channel::kMaxMessage / 2);
+  require_not_cancelled(deadline);
   std::unique_lock lock(mutex_);
   const uint32_t sequence = sequence_++;
   lock.unlock();
@@ -134,6 +142,7 @@ std::vector<std::string> Ring::all_gather(std::string_view mine, Deadline deadli
     fail(f.code, "{}", f.message);
   }
   lock.unlock();
+  require_not_cancelled(deadline);
   if (!in_time) {
     const std::vector<int> silent = silent_ranks(sequence);
     fail_exchange(Result::timeout,
@@ -182,7 +191,8 @@ void Ring::on_message(Side from, std::string_view message) {
     case Type::news: {
       News n;
       n.id = r.u64();
-      n.death = r.u8() != 0;
+      n.trouble.death = r.u8() != 0;
+      n.trouble.communicator = r.u64();
       n.trouble.rank = r.i32();
       n.trouble.code = error_code(r.i32());
       n.trouble.message = r.text();
@@ -206,30 +216,31 @@ void Ring::on_end(Side side, int error) {
   if (link.left || closed_) return;
   const int who = neighbour(side);
   News n;
-  n.death = true;
   n.trouble = {who, Result::remote_error,
                fmt::format("{} ended without leaving the communicator: its connection to {} was closed{}. "
                            "Look for its own error message, or a "
                            "kill (out of memory?) on its host",
-                           describe(who), describe(rank_), error ? " (" + describe_errno(error) + ")" : "")};
+                           describe(who), describe(rank_), error ? " (" + describe_errno(error) + ")" : ""),
+               true};
   take_news(n, {});
 }
 
 void Ring::take_news(const News& n, std::optional<Side> from) {
   if (closed_) return;
-  if (n.death ? !dead_.insert(n.trouble.rank).second : !seen_.insert(n.id).second) return;
+  const bool death = n.trouble.death;
+  if (death ? !dead_.insert(n.trouble.rank).second : !seen_.insert(n.id).second) return;
   Writer w;
-  w.u8(static_cast<uint8_t>(Type::news)).u64(n.id).u8(n.death);
+  w.u8(static_cast<uint8_t>(Type::news)).u64(n.id).u8(death).u64(n.trouble.communicator);
   w.i32(n.trouble.rank).i32(static_cast<int>(n.trouble.code)).text(n.trouble.message);
   const std::string message = w.take();
   for (const Side to : {prev, next})
     if (from != to) pass_on(message, to);
   {
     const std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = n.trouble;
+    if (!failure_ && n.trouble.communicator == 0) failure_ = n.trouble;
     changed_.notify_all();
   }
-  const bool own = !from && !n.death;
+  const bool own = !from && !death;
   if (own) return;
   if (report_) {
     const Report report = report_;  // it may close this ring
@@ -249,7 +260,7 @@ void Ring::watch(Report report) {
 }
 
 void Ring::announce(const Bootstrap::Trouble& trouble) {
-  loop_.post([self = shared_from_this(), news = News{random_value<uint64_t>(), false, trouble}] {
+  loop_.post([self = shared_from_this(), news = News{random_value<uint64_t>(), trouble}] {
     self->take_news(news, {});
   });
 }

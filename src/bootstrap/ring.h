@@ -56,7 +56,6 @@ class Ring : public std::enable_shared_from_this<Ring> {
   };
   struct News {
     uint64_t id = 0;  // of an announcement
-    bool death = false;
     Bootstrap::Trouble trouble;
   };
 
@@ -69,6 +68,7 @@ class Ring : public std::enable_shared_from_this<Ring> {
 
   std::string describe(int rank);  // any thread
   std::vector<int> silent_ranks(uint32_t sequence);
+  void require_not_cancelled(Deadline deadline);
   void fail_exchange(Result code, const std::string& why);  // tells the others, throws
 
   Loop& loop_;

@@ -11,6 +11,7 @@ namespace {
 constexpr std::chrono::seconds kJoinTime{5};
 constexpr int kMaxRanks = 1 << 20;
 constexpr size_t kMaxName = 255;
+constexpr size_t kMaxFarewell = 1000;
 
 void write(Writer& w, const Host& h) { w.text(h.name).i32(h.pid).u64(h.place); }
 // A text that goes into messages to all ranks.
@@ -43,12 +44,21 @@ std::string describe_ranks(const std::vector<int>& ranks) {
   return r;
 }
 
+int first_of(int root, int roots, int nranks) {
+  return root * (nranks / roots) + std::min(root, nranks % roots);
+}
+
+int root_of(int rank, int roots, int nranks) {
+  const int share = nranks / roots, longer = nranks % roots;  // the first shares have one rank more
+  return rank < longer * (share + 1) ? rank / (share + 1) : (rank - longer) / share;
+}
+
 std::string Join::encode() const {
   Writer w;
   w.i32(rank).i32(nranks).u64(token);
   listener.write(w);
   write(w, host);
-  return w.u32(patience).text(version).take();
+  return w.u32(patience).text(version).i32(roots).i32(root).take();
 }
 
 std::optional<Join> Join::decode(std::string_view message) {
@@ -61,8 +71,13 @@ std::optional<Join> Join::decode(std::string_view message) {
   j.host = read_host(r);
   j.patience = r.u32();
   j.version = read_name(r);
+  j.roots = r.i32();
+  j.root = r.i32();
   if (!r.ok() || !r.at_end() || j.nranks < 1 || j.nranks > kMaxRanks || j.rank < 0 || j.rank >= j.nranks)
     return std::nullopt;
+  if (j.roots < 1 || j.roots > j.nranks || j.root < 0 || j.root >= j.roots) return std::nullopt;
+  const int next = (j.root + 1) % j.roots;
+  if (root_of(j.rank, j.roots, j.nranks) != j.root && first_of(next, j.roots, j.nranks) != j.rank) return std::nullopt;
   return j;
 }
 
@@ -132,7 +147,7 @@ void Root::on_end(uint64_t n) {
   if (!join) return;
   by_rank_.erase(join->rank);
   give_up(Result::remote_error, fmt::format("{} left while the ranks were still meeting ({} of {} had come)",
-                                            describe(*join), by_rank_.size() + 1, nranks_));
+                                            describe(*join), by_rank_.size() + 1, expected().size()));
 }
 
 std::string Root::objection(const Join& j) const {
@@ -142,6 +157,11 @@ std::string Root::objection(const Join& j) const {
     return fmt::format(
         "the ranks disagree on their number: {} says {}, {} says {}. Pass the same nranks on every rank",
         describe(j), j.nranks, describe(first), nranks_);
+  if (j.roots != roots_ || j.root != root_)
+    return fmt::format(
+        "the ranks disagree on their ids: this one is number {} of {} for {}, and number {} of {} for {}. Pass the "
+        "same ids in the same order on every rank",
+        j.root, j.roots, describe(j), root_, roots_, describe(first));
   if (j.version != first.version)
     return fmt::format(
         "the ranks use different versions: {} has Muster {}, {} has {}. Use the same on all ranks",
@@ -158,7 +178,8 @@ std::string Root::objection(const Join& j) const {
 
 // Two neighbours of which one listens only where the other can't come.
 std::string Root::isolation() const {
-  for (int r = 0; r < nranks_; ++r) {
+  for (const int r : expected()) {
+    if (!serves(r)) continue;
     const Join& from = *members_.at(by_rank_.at(r)).join;
     const Join& to = *members_.at(by_rank_.at((r + 1) % nranks_)).join;
     if (to.listener.only_here() && from.host.place != to.host.place)
@@ -171,9 +192,16 @@ std::string Root::isolation() const {
   return {};
 }
 
+std::vector<int> Root::expected() const {
+  std::vector<int> ranks;
+  for (int r = first_of(root_, roots_, nranks_); r < first_of(root_ + 1, roots_, nranks_); ++r) ranks.push_back(r);
+  if (roots_ > 1) ranks.push_back(first_of((root_ + 1) % roots_, roots_, nranks_));
+  return ranks;
+}
+
 std::string Root::missing() const {
   std::vector<int> ranks;
-  for (int r = 0; r < nranks_; ++r)
+  for (const int r : expected())
     if (!by_rank_.contains(r)) ranks.push_back(r);
   return describe_ranks(ranks);
 }
@@ -181,7 +209,11 @@ std::string Root::missing() const {
 void Root::on_message(uint64_t n, std::string_view message) {
   const auto self = shared_from_this();
   const auto m = members_.find(n);
-  if (m == members_.end() || m->second.join) return;
+  if (m == members_.end()) return;
+  if (m->second.join) {  // why it goes
+    by_rank_.erase(m->second.join->rank);
+    return give_up(Result::remote_error, std::string(message.substr(0, kMaxFarewell)));
+  }
   const std::optional<Join> j = Join::decode(message);
   if (!j) return drop(m);
   service_.loop().cancel(std::exchange(m->second.timer, 0));
@@ -189,8 +221,10 @@ void Root::on_message(uint64_t n, std::string_view message) {
   m->second.join = j;
   if (!no.empty()) return give_up(Result::invalid_argument, no);
   nranks_ = j->nranks;
+  roots_ = j->roots;
+  root_ = j->root;
   by_rank_[j->rank] = n;
-  if (static_cast<int>(by_rank_.size()) == nranks_) {
+  if (by_rank_.size() == expected().size()) {
     const std::string split = isolation();
     return split.empty() ? complete() : give_up(Result::invalid_usage, split);
   }
@@ -208,18 +242,23 @@ void Root::set_timer() {
         fmt::format(
             "{} never came: {} of {} ranks met within the time allowed. Start the missing ones with the same "
             "unique id, look for their errors, or allow more time with MUSTER_INIT_TIMEOUT",
-            missing(), by_rank_.size(), nranks_));
+            missing(), by_rank_.size(), expected().size()));
   });
 }
 
 void Root::complete() {
   const auto communicator_id = random_value<uint64_t>();
   for (const auto& [rank, n] : by_rank_) {
-    const Join& next = *members_.at(by_rank_.at((rank + 1) % nranks_)).join;
-    const Join& prev = *members_.at(by_rank_.at((rank + nranks_ - 1) % nranks_)).join;
-    members_.at(n).channel->send(
-        Answer{Result::success, {}, communicator_id, next.listener, next.token, next.host, prev.host}
-            .encode());
+    Answer a{Result::success, {}, communicator_id};
+    if (serves(rank)) {
+      const Join& next = *members_.at(by_rank_.at((rank + 1) % nranks_)).join;
+      a.next = next.listener;
+      a.next_token = next.token;
+      a.next_host = next.host;
+    }
+    if (const auto prev = by_rank_.find((rank + nranks_ - 1) % nranks_); prev != by_rank_.end())
+      a.prev_host = members_.at(prev->second).join->host;
+    members_.at(n).channel->send(a.encode());
   }
   finish(Result::invalid_argument, fmt::format("this unique id was already used, for a communicator of {} "
                                                "ranks. Make a new one for each communicator",

@@ -1,5 +1,7 @@
 // The root's work for one unique id: it waits until every rank has come, checks that they fit together, and
-// tells each who its neighbours on the ring are. Runs in the service's thread.
+// tells each who its neighbours on the ring are. Where a communicator has several ids, each root does this for
+// its share of the ranks; the first rank of the next share comes, too, so that the last of this one learns
+// where it is. Runs in the service's thread.
 #pragma once
 
 #include <map>
@@ -24,6 +26,8 @@ struct Join {
   Host host;
   uint32_t patience = 0;  // milliseconds that this rank will wait for the answer
   std::string version;    // of the library
+  int roots = 1;          // ids of the communicator, and which of them this one is
+  int root = 0;
 
   std::string encode() const;
   static std::optional<Join> decode(std::string_view message);
@@ -41,6 +45,10 @@ struct Answer {
   std::string encode() const;
   static std::optional<Answer> decode(std::string_view message);
 };
+
+// The ranks that root `root` of several serves: first_of(root) up to first_of(root + 1).
+int first_of(int root, int roots, int nranks);
+int root_of(int rank, int roots, int nranks);
 
 class Root : public std::enable_shared_from_this<Root> {
  public:
@@ -64,6 +72,9 @@ class Root : public std::enable_shared_from_this<Root> {
   void drop(Members::iterator member);
   std::string objection(const Join& join) const;
   std::string isolation() const;
+  // What this root waits for: its share, and the first rank behind it.
+  std::vector<int> expected() const;
+  bool serves(int rank) const { return root_of(rank, roots_, nranks_) == root_; }
   std::string missing() const;
   void set_timer();
   void complete();
@@ -74,7 +85,7 @@ class Root : public std::enable_shared_from_this<Root> {
   IdContent id_;
   Members members_;
   uint64_t arrivals_ = 0;
-  int nranks_ = 0;
+  int nranks_ = 0, roots_ = 1, root_ = 0;  // as the first to come said
   std::map<int, uint64_t> by_rank_;
   Loop::Clock::time_point deadline_ = Loop::Clock::time_point::max();
   Loop::Handle timer_ = 0;
