@@ -1,10 +1,17 @@
 #!/bin/sh
-# Installs the Debian 12 packages that building and testing Muster need; does nothing where all are there.
+# scripts/setup.sh [STEP...]: installs the Debian 12 packages that building and testing Muster need, and those of the
+# steps named; does nothing where all are there.
 set -eu
 packages="g++ cmake ninja-build ccache pkg-config
   libfmt-dev libssl-dev libhwy-dev libcli11-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libbenchmark-dev
-  binutils iproute2 procps python3"
+  binutils iproute2 procps python3 graphviz"
+for step; do
+  case $step in
+    fuzz) packages="$packages clang libclang-rt-14-dev" ;;
+    arm64) packages="$packages g++-aarch64-linux-gnu qemu-user-static googletest" ;;
+  esac
+done
 
 missing=""
 for package in $packages; do

@@ -3,6 +3,7 @@
 #   ci    Release, warnings are errors; all tests but the long ones
 #   asan  address and undefined-behaviour sanitizers; the tests that touch memory most
 #   tsan  thread sanitizer; the tests with threads
+#   fuzz  each parser of what others say, 20 s of inputs made up by libFuzzer (scripts/fuzz.sh)
 #   long  the long tests, on the build of ci
 set -eu
 cd "$(dirname "$0")/.."
@@ -37,7 +38,8 @@ for step; do
       targets="communicator_test executor_test bootstrap_test"
       build_and_test tsan -LE 'long|package' -R "^($(echo $targets | tr ' ' '|'))[.]"
       ;;
-    *) echo "test.sh: no step '$step': ci, asan, tsan or long" >&2; exit 2 ;;
+    fuzz) scripts/fuzz.sh ;;
+    *) echo "test.sh: no step '$step': ci, asan, tsan, fuzz or long" >&2; exit 2 ;;
   esac
 done
 echo "== all steps passed: $*"

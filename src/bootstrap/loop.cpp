@@ -148,13 +148,14 @@ void Loop::run() {
     epoll_event events[64];
     const int n = epoll_wait(epoll_.get(), events, std::size(events), milliseconds_to_next_timer());
     for (int i = 0; i < n; ++i) {
-      if (events[i].data.u64 == 0) {
+      const Handle handle = events[i].data.u64;  // a copy: the struct is packed
+      if (handle == 0) {
         uint64_t count = 0;
         [[maybe_unused]] const ssize_t r = read(wake_.get(), &count, sizeof count);
         continue;
       }
       // A handler earlier in this batch may have unwatched it; a handler may unwatch itself while it runs.
-      const auto w = watches_.find(events[i].data.u64);
+      const auto w = watches_.find(handle);
       if (w == watches_.end()) continue;
       const auto ready = w->second.ready;
       guarded(ready);
