@@ -67,7 +67,9 @@ std::optional<LogLevel> nccl_level(std::string_view text) {
   return std::nullopt;
 }
 
-void say_once(const OptionNote& note) {
+}  // namespace
+
+void log_once(const OptionNote& note) {
   static std::mutex mutex;
   static auto* said = new std::set<std::string>;  // threads may make communicators while the process ends
   constexpr size_t kMost = 4096;                  // a program may go on changing its environment
@@ -81,8 +83,6 @@ void say_once(const OptionNote& note) {
   else
     log_info(Topic::env, "{}", note.text);
 }
-
-}  // namespace
 
 LogSettings log_settings(const Options& options, std::vector<OptionNote>& notes) {
   LogSettings s;
@@ -120,8 +120,8 @@ void start_logging(const Options& options, bool head) {
     static std::once_flag once;
     std::call_once(once, [] { log_plain("Muster version " MUSTER_VERSION); });
   }
-  for (const OptionNote& note : options.notes()) say_once(note);
-  for (const OptionNote& note : notes) say_once(note);
+  for (const OptionNote& note : options.notes()) log_once(note);
+  for (const OptionNote& note : notes) log_once(note);
 }
 
 }  // namespace muster

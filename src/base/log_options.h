@@ -10,8 +10,10 @@ namespace muster {
 // is set, has the last word on the level. Throws invalid_usage for a MUSTER_LOG that names no level.
 LogSettings log_settings(const Options& options, std::vector<OptionNote>& notes);
 
-// Sets up this process's log and reports the options' notes; each is said once in a process, as long as it stays the
-// same. `head`: of several ranks one, which says the version where NCCL_DEBUG asks for it.
+// Says it, a warning or info, unless this process has said it before.
+void log_once(const OptionNote& note);
+
+// Sets up this process's log and reports the options' notes, each once. `head`: of several ranks one, which says the version where NCCL_DEBUG asks for it.
 void start_logging(const Options& options, bool head);
 
 }  // namespace muster

@@ -19,6 +19,7 @@
 #include "base/thread.h"
 #include "bootstrap/unique_id.h"
 #include "comm/card.h"
+#include "comm/plan_options.h"
 #include "comm/state.h"
 #include "topology/allowed_cpus.h"
 
@@ -26,12 +27,6 @@ namespace muster {
 namespace {
 
 using Impl = Communicator::Impl;
-
-// Lanes that a collective's channels may use; one more serves point-to-point messages.
-constexpr int kCollectiveLanes = 2;
-// The ring of a connection holds kSlots of the largest messages: 1 MiB, about a core's second-level cache, from where on
-// the time per message no longer falls (bench/loop --ring).
-constexpr size_t kSlotBytes = 32 << 10;
 
 uint64_t random_token() {
   std::random_device device;
@@ -274,46 +269,18 @@ void share_memory(Impl& impl, const std::vector<Card>& cards, Deadline deadline)
   impl.transport = std::make_unique<ShmTransport>(impl.segment, impl.rank);
 }
 
-// The name must be an algorithm's, of whatever collective.
-void check_forced_algorithm(const std::string& forced) {
-  if (forced.empty()) return;
-  std::set<std::string> names;
-  for (const Algorithm& a : algorithms()) names.insert(a.name);
-  if (!names.count(forced))
-    fail(Result::invalid_usage, "MUSTER_ALGO='{}' names no algorithm. There are: {}", forced, fmt::join(names, ", "));
-}
-
-// What the options ask for, checked. Among several ranks this comes after they have met, so that all learn what is wrong
-// with one's.
-void apply_options(Impl& impl) {
-  const Options& o = impl.options;
-  PlanInputs& in = impl.inputs;
-  in.reproducible = o.flag("MUSTER_REPRODUCIBLE");
-  in.algorithm = o.text("MUSTER_ALGO");
-  constexpr int64_t kMostChannels = 16;
-  const int64_t channels = o.integer("MUSTER_CHANNELS");
-  if (channels > kMostChannels) fail(Result::invalid_usage, "MUSTER_CHANNELS={}: {} are the most", channels, kMostChannels);
-  in.channels = static_cast<int>(channels);
-  in.lanes = std::max(kCollectiveLanes, in.channels);
-  const auto slot = static_cast<size_t>(o.integer("MUSTER_SLOT_BYTES"));
-  if (slot && (slot < 1024 || slot > (1 << 20) || slot % kCacheLine))
-    fail(Result::invalid_usage, "MUSTER_SLOT_BYTES={}: 1K to 1M in steps of {} bytes are possible", slot, kCacheLine);
-  in.slot_bytes = slot ? slot : kSlotBytes;
-  in.message_bytes = align_up(in.slot_bytes / 2, kCacheLine);  // so that two ranks' memory stays under 4 MiB
-  check_forced_algorithm(in.algorithm);
-  WaitPolicy::choose(o.text("MUSTER_WAIT"), 1, 1);  // refuses what is no word of its own
-}
-
 // The ranks have met: they compare what must be equal, share memory, and begin to watch each other.
-void join(const std::shared_ptr<Impl>& impl, Deadline deadline) {
+void join(const std::shared_ptr<Impl>& impl, const Config& config, Deadline deadline) {
   const int nranks = impl->size, rank = impl->rank;
   PlanInputs& in = impl->inputs;
   Card mine = introduce(impl->options);
+  mine.set("=Config::min_channels", config.min_channels);
+  mine.set("=Config::max_channels", config.max_channels);
   mine.set("arena", impl->options.flag("MUSTER_WINDOWS") && nranks <= kMostDirect ? arena_bytes() : 0);
   std::vector<Card> cards;
   for (const std::string& s : impl->bootstrap->all_gather(mine.write(), deadline)) cards.push_back(Card::read(s));
   compare(cards);
-  apply_options(*impl);
+  apply_plan_options(impl->options, config, in);
   require_one_host(cards);
 
   const std::string& numbering = cards[static_cast<size_t>(rank)].text("pid namespace");
@@ -379,7 +346,7 @@ void set_up(const std::shared_ptr<Impl>& impl, int nranks, int rank, const Uniqu
   impl->bootstrap = Bootstrap::connect(id, nranks, rank, impl->options, deadline);
   impl->name = config.name.empty() ? fmt::format("{:08x}", impl->bootstrap->communicator_id() & 0xffffffff) : config.name;
   if (nranks == 1) {
-    apply_options(*impl);
+    apply_plan_options(impl->options, config, in);
     impl->ranks[0] = {.host = host_name(), .pid = getpid(), .same_process = true};
     in.same_process = true;
     in.cache_bytes = cache_or_guess();
@@ -388,7 +355,7 @@ void set_up(const std::shared_ptr<Impl>& impl, int nranks, int rank, const Uniqu
     return;
   }
   try {
-    join(impl, deadline);
+    join(impl, config, deadline);
   } catch (const std::exception& e) {
     // The others wait for this rank and shall learn why it doesn't come. All of them report what was told first.
     const auto* error = dynamic_cast<const Error*>(&e);

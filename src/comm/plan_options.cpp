@@ -1,0 +1,152 @@
+#include "comm/plan_options.h"
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <set>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/log_options.h"
+#include "base/math.h"
+#include "base/text.h"
+#include "exec/host/waiter.h"
+#include "transports/connection.h"
+
+namespace muster {
+namespace {
+
+constexpr int64_t kMostChannels = 16;
+// Lanes that a collective's channels may use without being asked to; one more serves point-to-point messages.
+constexpr int kCollectiveLanes = 2;
+// The ring of a connection holds kSlots of the largest messages: 1 MiB, about a core's second-level cache, from where on
+// the time per message no longer falls (bench/loop --ring).
+constexpr size_t kSlotBytes = 32 << 10, kLeastSlotBytes = 1 << 10, kMostSlotBytes = 1 << 20;
+
+constexpr std::array<std::string_view, 8> kNcclAlgorithms = {"tree", "ring", "collnetdirect", "collnetchain", "collnet", "nvls", "nvlstree", "pat"};
+constexpr std::array<std::string_view, 8> kNcclFunctions = {"allreduce", "broadcast", "reduce", "allgather", "reducescatter", "alltoall", "gather", "scatter"};
+
+template <class Words>
+std::string known(std::string_view text, std::string_view word, const char* what, const Words& words) {
+  const std::string small = lower(trim(word));
+  if (std::find(words.begin(), words.end(), small) == words.end())
+    fail(Result::invalid_usage, "NCCL_ALGO='{}': '{}' is no {} of NCCL's. There are: {}. Correct or unset it", printable(text, 200), printable(word, 60),
+         what, fmt::join(words, ", "));
+  return small;
+}
+
+// The name must be an algorithm's, of whatever collective.
+void check_forced_algorithm(const std::string& forced) {
+  if (forced.empty()) return;
+  std::set<std::string> names;
+  for (const Algorithm& a : algorithms()) names.insert(a.name);
+  if (!names.count(forced))
+    fail(Result::invalid_usage, "MUSTER_ALGO='{}' names no algorithm. There are: {}", forced, fmt::join(names, ", "));
+}
+
+std::string choose_algorithm(const Options& o) {
+  if (o.is_set("MUSTER_ALGO") || !o.is_set("NCCL_ALGO")) return o.text("MUSTER_ALGO");
+  const std::string& text = o.text("NCCL_ALGO");
+  const NcclAlgo read = read_nccl_algo(text);
+  if (!read.unmet.empty())
+    log_once({true, "NCCL_ALGO", fmt::format("NCCL_ALGO='{}' has no effect: {}. The planner chooses; MUSTER_ALGO forces an algorithm", printable(text, 200), read.unmet)});
+  else if (!read.algorithm.empty())
+    log_once({false, "NCCL_ALGO", fmt::format("NCCL_ALGO='{}' is read as MUSTER_ALGO={}", printable(text, 200), read.algorithm)});
+  return read.algorithm;
+}
+
+// A bound on channels: the first name that is set, else what the program asks for.
+struct Bound {
+  std::string name;
+  int64_t channels = 0;  // 0: none
+};
+Bound read_bound(const Options& o, std::initializer_list<const char*> names, const char* field, int asked) {
+  if (asked < 0 || asked > kMostChannels)
+    fail(Result::invalid_argument, "{}={}: 1 to {} channels are possible, and 0 for no bound", field, asked, kMostChannels);
+  for (const char* name : names) {
+    const int64_t n = o.integer(name);
+    if (!o.is_set(name) || n == 0) continue;
+    if (n > kMostChannels) log_once({false, name, fmt::format("{}={}: {} channels are the most, and used", name, n, kMostChannels)});
+    return {name, std::min(n, kMostChannels)};
+  }
+  return {field, asked};
+}
+
+int choose_channels(const Options& o, const Config& config) {
+  const Bound least = read_bound(o, {"NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS"}, "Config::min_channels", config.min_channels);
+  const Bound most = read_bound(o, {"NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS", "NCCL_MAX_NRINGS"}, "Config::max_channels", config.max_channels);
+  const int64_t forced = o.integer("MUSTER_CHANNELS");
+  if (forced > kMostChannels) fail(Result::invalid_usage, "MUSTER_CHANNELS={}: {} are the most", forced, kMostChannels);
+  if (forced) return static_cast<int>(forced);
+  int64_t channels = least.channels;
+  if (most.channels && least.channels > most.channels) {
+    const std::string conflict = fmt::format("{}={} is more than {}={}", least.name, least.channels, most.name, most.channels);
+    if (least.name.starts_with("Config") && most.name.starts_with("Config")) fail(Result::invalid_argument, "{}", conflict);
+    log_once({true, most.name, fmt::format("{}; {} used", conflict, most.channels == 1 ? "1 is" : fmt::format("{} are", most.channels))});
+    channels = most.channels;
+  }
+  // The planner's own choice is one channel, the least there can be, so that only the lower bound can change it.
+  return channels > 1 ? static_cast<int>(channels) : 0;
+}
+
+size_t choose_slot_bytes(const Options& o) {
+  const auto slot = static_cast<size_t>(o.integer("MUSTER_SLOT_BYTES"));
+  if (slot && (slot < kLeastSlotBytes || slot > kMostSlotBytes || slot % kCacheLine))
+    fail(Result::invalid_usage, "MUSTER_SLOT_BYTES={}: 1K to 1M in steps of {} bytes are possible", slot, kCacheLine);
+  if (slot) return slot;
+  const auto buffer = static_cast<size_t>(o.integer("NCCL_BUFFSIZE"));
+  if (!buffer) return kSlotBytes;
+  const size_t share = std::clamp(buffer / kSlots / kCacheLine * kCacheLine, kLeastSlotBytes, kMostSlotBytes);
+  log_once({false, "NCCL_BUFFSIZE", fmt::format("NCCL_BUFFSIZE={} is read as MUSTER_SLOT_BYTES={}", buffer, share)});
+  return share;
+}
+
+}  // namespace
+
+NcclAlgo read_nccl_algo(const std::string& text) {
+  NcclAlgo r;
+  const std::vector<std::string_view> entries = split(text, ';');
+  for (size_t i = 0; i < entries.size(); ++i) {
+    std::string_view list = trim(entries[i]);
+    if (list.empty()) continue;
+    std::string function;
+    if (const size_t colon = list.find(':'); colon != list.npos) {
+      function = known(text, list.substr(0, colon), "function", kNcclFunctions);
+      list = trim(list.substr(colon + 1));
+    } else if (i > 0) {
+      fail(Result::invalid_usage, "NCCL_ALGO='{}': '{}' lacks a function; only the first list may. Correct or unset it", printable(text, 200), printable(list, 60));
+    }
+    const bool inverted = list.starts_with('^');
+    if (inverted) list.remove_prefix(1);
+    bool ring = false, any = false;
+    for (const std::string_view word : split(list, ',')) {
+      if (trim(word).empty()) continue;
+      any = true;
+      ring = ring || known(text, word, "algorithm", kNcclAlgorithms) == "ring";
+    }
+    if (!any || (inverted && !ring)) continue;  // what Muster doesn't have is excluded anyway
+    if (!ring)
+      r.unmet = fmt::format("Muster has none of '{}'", printable(trim(list), 60));
+    else if (inverted)
+      r.unmet = "ring can't be excluded alone";
+    else if (!function.empty())
+      r.unmet = fmt::format("an algorithm can't be forced for {} alone", function);
+    else
+      r.algorithm = "ring";
+  }
+  if (!r.unmet.empty()) r.algorithm.clear();
+  return r;
+}
+
+void apply_plan_options(const Options& options, const Config& config, PlanInputs& inputs) {
+  inputs.reproducible = options.flag("MUSTER_REPRODUCIBLE");
+  inputs.algorithm = choose_algorithm(options);
+  inputs.channels = choose_channels(options, config);
+  inputs.lanes = std::max(kCollectiveLanes, inputs.channels);
+  inputs.slot_bytes = choose_slot_bytes(options);
+  inputs.message_bytes = align_up(inputs.slot_bytes / 2, kCacheLine);  // so that two ranks' memory stays under 4 MiB
+  check_forced_algorithm(inputs.algorithm);
+  WaitPolicy::choose(options.text("MUSTER_WAIT"), 1, 1);  // refuses what is no word of its own
+}
+
+}  // namespace muster
