@@ -6,34 +6,26 @@ namespace {
 using namespace muster;
 using namespace muster::perf;
 
-Layout layout(size_t bytes, size_t element, int, int) {
-  const size_t count = bytes / element;
-  return {.count = count, .send = count, .recv = count};
-}
-
-std::vector<Content> sent(const Layout& l, int rank, int, int) {
-  return {{.source = rank, .count = l.count}};
-}
-
-std::vector<Content> expected(const Layout& l, int, int, int) {
-  return {{.source = Content::kReduced, .count = l.count}};
-}
-
-void call(Communicator& communicator, const Call& c) {
-  communicator.all_reduce(c.send, c.recv, c.count, c.type, c.op, c.stream);
+Collective all_reduce() {
+  return {
+      .name = "all_reduce",
+      .traffic = Traffic::all_reduce,
+      .planned_as = "all_reduce",
+      .reduces = true,
+      .layout =
+          [](size_t bytes, size_t element, int, int) {
+            const size_t count = bytes / element;
+            return Layout{.count = count, .send = count, .recv = count};
+          },
+      .sent = [](const Layout& l, const Place& p) { return Contents{{.source = p.rank, .count = l.count}}; },
+      .expected = [](const Layout& l,
+                     const Place&) { return Contents{{.source = Content::kReduced, .count = l.count}}; },
+      .call =
+          [](Communicator& communicator, const Call& c) {
+            communicator.all_reduce(c.send, c.recv, c.count, c.type, c.op, c.stream);
+          }};
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  return run_perf(argc, argv,
-                  {.name = "all_reduce",
-                   .traffic = Traffic::all_reduce,
-                   .reduces = true,
-                   .rooted = false,
-                   .in_place = true,
-                   .layout = layout,
-                   .sent = sent,
-                   .expected = expected,
-                   .call = call});
-}
+int main(int argc, char** argv) { return run_perf(argc, argv, all_reduce()); }

@@ -62,22 +62,45 @@ TEST(PerfFormat, StepsEnd) {
 }
 
 TEST(PerfFormat, Bandwidths) {
-  // 1000 floats in 1 us: 4 GB/s of data.
+  // 12000 bytes in 1 us: 12 GB/s.
   const auto check = [](Traffic t, int n, double algorithm, double bus) {
-    const Bandwidth b = bandwidth(t, 1000, 4, 1e-6, n);
+    const Bandwidth b = bandwidth(t, 12000, 1e-6, n);
     EXPECT_NEAR(b.algorithm, algorithm, 1e-9) << n;
     EXPECT_NEAR(b.bus, bus, 1e-9) << n;
   };
-  check(Traffic::all_reduce, 1, 4, 0);
-  check(Traffic::all_reduce, 2, 4, 4);
-  check(Traffic::all_reduce, 3, 4, 4 * 4.0 / 3);
-  check(Traffic::all_reduce, 8, 4, 7);
-  check(Traffic::per_rank, 2, 8, 4);
-  check(Traffic::per_rank, 3, 12, 8);
-  check(Traffic::per_rank, 8, 32, 28);
-  check(Traffic::whole, 2, 4, 4);
-  check(Traffic::whole, 8, 4, 4);
-  EXPECT_EQ(bandwidth(Traffic::whole, 1000, 4, 0, 2).bus, 0) << "nothing was measured";
+  check(Traffic::all_reduce, 1, 12, 0);
+  check(Traffic::all_reduce, 2, 12, 12);
+  check(Traffic::all_reduce, 3, 12, 16);
+  check(Traffic::all_reduce, 8, 12, 21);
+  check(Traffic::share, 1, 12, 0);
+  check(Traffic::share, 2, 12, 6);
+  check(Traffic::share, 3, 12, 8);
+  check(Traffic::share, 8, 12, 10.5);
+  check(Traffic::whole, 1, 12, 12);
+  check(Traffic::whole, 8, 12, 12);
+  check(Traffic::hypercube, 1, 0, 0);
+  check(Traffic::hypercube, 2, 6, 6);
+  check(Traffic::hypercube, 8, 10.5, 10.5);
+  EXPECT_EQ(bandwidth(Traffic::whole, 1000, 0, 2).bus, 0) << "nothing was measured";
+}
+
+TEST(PerfFormat, RoofInWords) {
+  Row row;
+  row.bytes = 8 << 20;
+  row.out_of_place.seconds = 4e-3;
+  row.out_of_place.bandwidth = {2, 2};
+  row.least = {16 << 20, 16 << 20};
+  row.roof_seconds = 1e-3;
+  row.roof = {8, 8};
+  EXPECT_EQ(roof_line(row, "all_reduce", 2),
+            "# Roof: best at 8388608 B: busbw 2.00 of 8.00 GB/s, 25 % of what memory allows here. all_reduce "
+            "of 2 ranks "
+            "must read 16.0 MB and write 16.0 MB; all ranks at once copy 33.6 GB/s");
+  row.roof_seconds = 8e-3;
+  row.out_of_place.bandwidth.bus = 0;
+  const std::string line = roof_line(row, "all_reduce", 1);
+  EXPECT_NE(line.find("algbw 2.00 of 8.00 GB/s, 200 %"), line.npos) << line;
+  EXPECT_NE(line.find("caches hold part of the data"), line.npos) << line;
 }
 
 TEST(PerfFormat, Statistics) {
@@ -117,8 +140,9 @@ TEST(PerfFormat, SplitColors) {
   EXPECT_EQ(split_color(5, "/4", nullptr), 1);
   EXPECT_EQ(split_color(5, "and 0x3", nullptr), 1);
   EXPECT_EQ(split_color(5, "|2", nullptr), 7);
+  EXPECT_EQ(split_color(5, "OR 0b10", nullptr), 7);
   EXPECT_EQ(split_color(29, nullptr, "18"), 24) << "hexadecimal";
-  for (const char* bad : {"MOD", "MOD 0", "/0", "XOR 1", "2", "MOD -1", "MOD 2x"})
+  for (const char* bad : {"MOD", "MOD 0", "/0", "XOR 1", "2", "MOD -1", "MOD 2x", "MOD 0b2"})
     EXPECT_THROW(split_color(1, bad, nullptr), Error) << bad;
   EXPECT_THROW(split_color(1, nullptr, "g"), Error);
 }
@@ -161,7 +185,7 @@ TEST(PerfArgs, DefaultsAndMistakes) {
   EXPECT_EQ(a.types.front().type, DataType::float32);
   EXPECT_EQ(a.ops.front().op, RedOp::sum);
   const Args b = parse({"-b8", "--maxbytes", "128M", "-f", "2", "-g", "2", "-d", "all", "-o", "all", "-G",
-                        "3", "--plan", "--memory=malloc"})
+                        "3", "--plan", "--buffers=malloc"})
                      .args;
   EXPECT_EQ(b.min_bytes, 8u);
   EXPECT_EQ(b.max_bytes, size_t{128} << 20);
@@ -171,6 +195,18 @@ TEST(PerfArgs, DefaultsAndMistakes) {
   EXPECT_EQ(b.notes.size(), 1u);
   EXPECT_TRUE(b.plan);
   EXPECT_EQ(b.memory, Memory::malloc);
+  EXPECT_TRUE(b.roof);
+  EXPECT_FALSE(b.rotate.has_value());
+  EXPECT_EQ(parse({"--rotate", "4M"}).args.rotate, size_t{4} << 20);
+  EXPECT_FALSE(parse({"--roof", "0"}).args.roof);
+  EXPECT_TRUE(parse({"--memory", "1"}).args.memory_report) << "nccl-tests' long name of -M";
+  EXPECT_EQ(parse({"-I", "1", "--per_iter_skip", "3"}).args.per_iteration_skip, 3);
+  for (const std::vector<std::string>& unused :
+       {std::vector<std::string>{"-K", "3"}, {"-I", "1", "-K", "20"}}) {
+    const Args k = parse(unused).args;
+    EXPECT_EQ(k.per_iteration_skip, 0);
+    EXPECT_EQ(k.notes.size(), 1u);
+  }
 
   const auto status = [&](std::vector<std::string> words) {
     const Parsed p = parse(std::move(words));
@@ -186,6 +222,8 @@ TEST(PerfArgs, DefaultsAndMistakes) {
   EXPECT_EQ(status({"-n", "many"}), 6);
   EXPECT_EQ(status({"-d", "quad"}), 6);
   EXPECT_EQ(status({"-o", "xor"}), 6);
+  EXPECT_EQ(status({"--roof", "2"}), 6);
+  EXPECT_EQ(status({"--rotate", "much"}), 255);
   EXPECT_EQ(status({"stray"}), 6);
   EXPECT_EQ(status({"-R", "1"}), 5);
   EXPECT_EQ(status({"-D", "1"}), 5);

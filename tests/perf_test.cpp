@@ -2,57 +2,29 @@
 // data is wrong.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "perf/collective.h"
+#include "support/perf.h"
 
 namespace muster::perf {
 namespace {
 
+using test::Finished;
+using test::rows_of;
+using test::shell;
 using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 
-struct Outcome {
-  int status = -1;
-  std::string output;
-};
-
-// $perf is all_reduce_perf, $muster the muster command.
-Outcome shell(const std::string& command) {
-  FILE* run =
-      popen(("exec 2>&1; perf='" ALL_REDUCE_PERF "'; muster='" MUSTER_TOOL "'; " + command).c_str(), "r");
-  Outcome outcome;
-  for (std::array<char, 65536> buffer; const size_t n = fread(buffer.data(), 1, buffer.size(), run);)
-    outcome.output.append(buffer.data(), n);
-  const int status = pclose(run);
-  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return outcome;
-}
-
-std::vector<std::vector<std::string>> rows_of(const std::string& output) {
-  std::vector<std::vector<std::string>> rows;
-  std::istringstream lines(output);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("#") || line.find_first_not_of(' ') == line.npos) continue;
-    std::istringstream words(line);
-    rows.emplace_back();
-    for (std::string word; words >> word;) rows.back().push_back(word);
-  }
-  return rows;
-}
-
-void expect_right(const Outcome& o, size_t rows, int ranks) {
+void expect_right(const Finished& o, size_t rows, int ranks) {
   EXPECT_EQ(o.status, 0) << o.output;
   EXPECT_THAT(o.output, HasSubstr("# Out of bounds values : 0 OK"));
   EXPECT_THAT(o.output, HasSubstr("#  Rank " + std::string(ranks > 10 ? "" : " ") +
@@ -68,21 +40,22 @@ void expect_right(const Outcome& o, size_t rows, int ranks) {
 
 TEST(AllReducePerf, RanksAsThreadsAndProcesses) {
   const std::string sizes = " -b 8 -e 1M -f 8 -n 4";
-  expect_right(shell("$perf" + sizes), 6, 1);
-  expect_right(shell("$perf -g 2" + sizes), 6, 2);
-  expect_right(shell("$perf -g 3 -y 1" + sizes), 6, 3);
-  expect_right(shell("$perf -t 2" + sizes), 6, 2);
-  expect_right(shell("$perf -t 2 -p 1" + sizes), 6, 2);
-  expect_right(shell("$perf -t 2 -g 2" + sizes), 6, 4);
-  expect_right(shell("$muster run -n 2 $perf" + sizes), 6, 2);
-  expect_right(shell("$muster run -n 3 $perf --memory malloc" + sizes), 6, 3);
-  expect_right(shell("$muster run -n 2 $perf -t 2 -g 2" + sizes), 6, 8);
+  expect_right(shell("all_reduce_perf" + sizes), 6, 1);
+  expect_right(shell("all_reduce_perf -g 2" + sizes), 6, 2);
+  expect_right(shell("all_reduce_perf -g 3 -y 1" + sizes), 6, 3);
+  expect_right(shell("all_reduce_perf -t 2" + sizes), 6, 2);
+  expect_right(shell("all_reduce_perf -t 2 -p 1" + sizes), 6, 2);
+  expect_right(shell("all_reduce_perf -t 2 -g 2" + sizes), 6, 4);
+  expect_right(shell("$muster run -n 2 all_reduce_perf" + sizes), 6, 2);
+  expect_right(shell("$muster run -n 3 all_reduce_perf --buffers malloc" + sizes), 6, 3);
+  expect_right(shell("$muster run -n 2 all_reduce_perf -t 2 -g 2" + sizes), 6, 8);
 }
 
 TEST(AllReducePerf, TypesOperatorsAndAwkwardSizes) {
-  expect_right(shell("$perf -t 3 -d all -o all -b 5 -e 3001 -i 1498 -n 2"), 12 * 6 * 3, 3);
-  expect_right(shell("$muster run -n 2 $perf -d bfloat16 -o avg -b 0 -e 64K -f 16 -n 2 -u 3"), 5, 2);
-  expect_right(shell("$perf -t 2 -b 1000001 -e 1000001 -d int8 -u 1 -n 2"), 1, 2);
+  expect_right(shell("all_reduce_perf -t 3 -d all -o all -b 5 -e 3001 -i 1498 -n 2"), 12 * 6 * 3, 3);
+  expect_right(shell("$muster run -n 2 all_reduce_perf -d bfloat16 -o avg -b 0 -e 64K -f 16 -n 2 -u 3"), 5,
+               2);
+  expect_right(shell("all_reduce_perf -t 2 -b 1000001 -e 1000001 -d int8 -u 1 -n 2"), 1, 2);
 }
 
 TEST(AllReducePerf, FlagsThatShapeTheRun) {
@@ -90,43 +63,44 @@ TEST(AllReducePerf, FlagsThatShapeTheRun) {
   for (const char* flags : {"-m 3", "-z 1", "-z 3", "-w 0", "-n 0", "-c 0", "-c 3", "-a 0", "-a 2", "-a 3",
                             "-C 1", "-T 60", "-x 1 -V 4 -G 2"})
     for (const char* ranks : {"-t 2 ", "-g 2 "}) {
-      const Outcome o = shell("$perf " + std::string(ranks) + flags + sizes);
+      const Finished o = shell("all_reduce_perf " + std::string(ranks) + flags + sizes);
       EXPECT_EQ(o.status, 0) << flags << o.output;
       EXPECT_EQ(rows_of(o.output).size(), 3u) << flags;
     }
-  EXPECT_EQ(rows_of(shell("$perf -t 2 -N 3" + sizes).output).size(), 9u);
-  EXPECT_THAT(shell("$perf -t 2 -c 0" + sizes).output, HasSubstr(" N/A"));
-  EXPECT_THAT(shell("$perf -t 2 -x 1" + sizes).output, HasSubstr("# Note: -x:"));
-  EXPECT_THAT(shell("$perf -t 2 -M 1" + sizes).output, ContainsRegex("# Host memory usage +: communicators"));
-  EXPECT_THAT(shell("$perf -t 2 -S 1" + sizes).output,
+  EXPECT_EQ(rows_of(shell("all_reduce_perf -t 2 -N 3" + sizes).output).size(), 9u);
+  EXPECT_THAT(shell("all_reduce_perf -t 2 -c 0" + sizes).output, HasSubstr(" N/A"));
+  EXPECT_THAT(shell("all_reduce_perf -t 2 -x 1" + sizes).output, HasSubstr("# Note: -x:"));
+  EXPECT_THAT(shell("all_reduce_perf -t 2 -M 1" + sizes).output,
+              ContainsRegex("# Host memory usage +: communicators"));
+  EXPECT_THAT(shell("all_reduce_perf -t 2 -S 1" + sizes).output,
               ContainsRegex("  20[0-9][0-9]-[0-9]+-[0-9]+ [0-9:]+\n"));
-  EXPECT_THAT(shell("$perf -t 2 --plan" + sizes).output, ContainsRegex("\n#   [^ ]"));
-  const auto iterations = rows_of(shell("$perf -t 2 -I 1 -K 2" + sizes).output);
+  EXPECT_THAT(shell("all_reduce_perf -t 2 --plan" + sizes).output, ContainsRegex("\n#   [^ ]"));
+  const auto iterations = rows_of(shell("all_reduce_perf -t 2 -I 1 -K 2" + sizes).output);
   ASSERT_EQ(iterations.size(), 3u);
   EXPECT_EQ(iterations[0].size(), 21u);
 }
 
 TEST(AllReducePerf, SplitsIntoJobs) {
-  const Outcome o = shell("NCCL_TESTS_SPLIT='MOD 2' $muster run -n 4 $perf -b 8 -e 64 -f 8 -n 2");
+  const Finished o = shell("NCCL_TESTS_SPLIT='MOD 2' $muster run -n 4 all_reduce_perf -b 8 -e 64 -f 8 -n 2");
   expect_right(o, 2, 2);
   EXPECT_THAT(o.output, HasSubstr("# Collective test concluded: all_reduce_perf"));
 }
 
 TEST(AllReducePerf, ExitStatuses) {
-  EXPECT_EQ(shell("$perf -b 8X").status, 255);
-  EXPECT_EQ(shell("$perf --what").status, 0);
-  EXPECT_EQ(shell("$perf -R 2").status, 5);
-  EXPECT_EQ(shell("NCCL_TESTS_MIN_BW=1e9 $perf -t 2 -b 8 -e 8").status, 7);
-  EXPECT_EQ(shell("NCCL_TESTS_MIN_BW=0 $perf -t 2 -b 8 -e 8").status, 0);
-  EXPECT_EQ(shell("NCCL_TESTS_MIN_BW=fast $perf -t 2 -b 8 -e 8").status, 6);
-  EXPECT_EQ(shell("RANK=5 WORLD_SIZE=2 $perf -b 8 -e 8").status, 6);
+  EXPECT_EQ(shell("all_reduce_perf -b 8X").status, 255);
+  EXPECT_EQ(shell("all_reduce_perf --what").status, 0);
+  EXPECT_EQ(shell("all_reduce_perf -R 2").status, 5);
+  EXPECT_EQ(shell("NCCL_TESTS_MIN_BW=1e9 all_reduce_perf -t 2 -b 8 -e 8").status, 7);
+  EXPECT_EQ(shell("NCCL_TESTS_MIN_BW=0 all_reduce_perf -t 2 -b 8 -e 8").status, 0);
+  EXPECT_EQ(shell("NCCL_TESTS_MIN_BW=fast all_reduce_perf -t 2 -b 8 -e 8").status, 6);
+  EXPECT_EQ(shell("RANK=5 WORLD_SIZE=2 all_reduce_perf -b 8 -e 8").status, 6);
 }
 
 TEST(AllReducePerf, ARowOverItsTimeEndsTheRun) {
   // Rank 1 is stopped in the middle: rank 0 waits for it no longer than it may.
-  const Outcome o = shell(
-      "export perf; dir=$(mktemp -d); export dir; "
-      "$muster run -n 2 --grace 0.5 sh -c 'echo $$ > $dir/$RANK; exec $perf -b 8 -e 8 -N 0 -T 1 > "
+  const Finished o = shell(
+      "dir=$(mktemp -d); export dir; "
+      "$muster run -n 2 --grace 0.5 sh -c 'echo $$ > $dir/$RANK; exec all_reduce_perf -b 8 -e 8 -N 0 -T 1 > "
       "$dir/out.$RANK' & job=$!; "
       "until grep -q float $dir/out.0 2>/dev/null; do sleep 0.05; done; kill -STOP $(cat $dir/1); wait $job; "
       "echo status $?; rm -r $dir");
@@ -136,7 +110,7 @@ TEST(AllReducePerf, ARowOverItsTimeEndsTheRun) {
 
 TEST(AllReducePerf, WritesJson) {
   const std::string path = testing::TempDir() + "/perf_test_" + std::to_string(getpid()) + ".json";
-  const Outcome o = shell("MUSTER_JOB_KEY=secret $perf -t 2 -b 8 -e 64 -f 8 -n 4 -I 1 -J " + path);
+  const Finished o = shell("MUSTER_JOB_KEY=secret all_reduce_perf -t 2 -b 8 -e 64 -f 8 -n 4 -I 1 -J " + path);
   EXPECT_EQ(o.status, 0) << o.output;
   EXPECT_THAT(o.output, HasSubstr("# Writing JSON output to " + path + "\n"));
   std::ifstream in(path);
@@ -154,7 +128,7 @@ TEST(AllReducePerf, WritesJson) {
   EXPECT_EQ(j["out_of_bounds"]["okay"], "true");
   EXPECT_EQ(j["average_bus_bandwidth"]["okay"], "unchecked");
   for (const auto& entry : j["env"]) EXPECT_EQ(entry.get<std::string>().find("secret"), std::string::npos);
-  EXPECT_THAT(shell("$perf -b 8 -e 8 -J " + path).output, HasSubstr(path + ".0\n"))
+  EXPECT_THAT(shell("all_reduce_perf -b 8 -e 8 -J " + path).output, HasSubstr(path + ".0\n"))
       << "an existing file is kept";
   std::remove(path.c_str());
   std::remove((path + ".0").c_str());
@@ -166,17 +140,15 @@ int run_spoiled(std::string& output) {
   const Collective c{
       .name = "all_reduce",
       .traffic = Traffic::all_reduce,
+      .planned_as = "all_reduce",
       .reduces = true,
-      .rooted = false,
-      .in_place = true,
       .layout =
           [](size_t bytes, size_t element, int, int) {
             return Layout{.count = bytes / element, .send = bytes / element, .recv = bytes / element};
           },
-      .sent = [](const Layout& l, int rank, int,
-                 int) { return std::vector<Content>{{.source = rank, .count = l.count}}; },
-      .expected = [](const Layout& l, int, int,
-                     int) { return std::vector<Content>{{.source = Content::kReduced, .count = l.count}}; },
+      .sent = [](const Layout& l, const Place& p) { return Contents{{.source = p.rank, .count = l.count}}; },
+      .expected = [](const Layout& l,
+                     const Place&) { return Contents{{.source = Content::kReduced, .count = l.count}}; },
       .call =
           [](Communicator& communicator, const Call& call) {
             communicator.all_reduce(call.send, call.recv, call.count, call.type, call.op, call.stream);

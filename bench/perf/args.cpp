@@ -18,7 +18,8 @@ struct Flag {
   const char* help;
 };
 
-enum : char { kMemory = 1, kPlan = 2 };  // Muster's own have no letter
+enum : char { kBuffers = 1, kRotate, kPlan, kRoof, kLastOwn = kRoof };  // Muster's own have no letter
+constexpr bool has_letter(const Flag& f) { return f.letter > kLastOwn; }
 
 constexpr Flag kFlags[] = {
     {'t', "nthreads", "NUM", "threads per process (default 1)"},
@@ -37,7 +38,8 @@ constexpr Flag kFlags[] = {
     {'d', "datatype", "TYPE",
      "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2 or all (default float)"},
     {'r', "root", "NUM", "root rank; -1 = each in turn (default 0)"},
-    {'z', "blocking", "0..3", "1: complete and meet after each iteration; 2, 3: complete (default 0)"},
+    {'z', "blocking", "0..3",
+     "after each iteration 1, 3: complete and meet, which 3 doesn't time; 2: complete (default 0)"},
     {'y', "stream_null", "0/1", "1: ranks of one thread run in groups on it, not on streams (default 0)"},
     {'T', "timeout", "SECONDS", "most that one row may take; 0 = no limit (default 0)"},
     {'G', "cudagraph", "NUM", "no graphs on host memory: noted, and calls are made directly"},
@@ -50,20 +52,26 @@ constexpr Flag kFlags[] = {
     {'x', "cta_policy", "0..2", "no thread blocks on host memory: noted"},
     {'D', "device_implementation", "NUM", "device kernels: only 0 is possible"},
     {'V', "device_cta_count", "NUM", "no thread blocks on host memory: noted"},
-    {'M', "memory_report", "0/1", "print the memory used (default 0)"},
+    {'M', "memory", "0/1", "print the memory used (default 0)"},
     {'u', "unalign", "NUM", "start the buffers so many elements off their alignment (default 0)"},
     {'I', "per_iter_timing", "0/1", "time each iteration, and show min, max, 99 % and variation (default 0)"},
-    {'K', "per_iter_timing_skip", "NUM", "leave the first iterations out of that (default 0)"},
+    {'K', "per_iter_skip", "NUM", "leave the first iterations out of that (default 0)"},
     {'h', "help", nullptr, "this text"},
-    {kMemory, "memory", "KIND",
+    {kBuffers, "buffers", "KIND",
      "Muster's own: alloc = muster::mem_alloc (default), malloc = ordinary memory"},
+    {kRotate, "rotate", "SIZE",
+     "Muster's own: calls step through buffers of this size; 0 = all use the same (default: that of the "
+     "caches)"},
     {kPlan, "plan", nullptr, "Muster's own: print how each size was run, and why"},
+    {kRoof, "roof", "0/1",
+     "Muster's own: say how close the best result is to what memory allows, which is measured first (default "
+     "1)"},
 };
 
 void print_usage(const char* program) {
   fmt::print("Usage: {} [FLAG...]\n", program);
   for (const Flag& f : kFlags) {
-    const std::string letter = f.letter > 2 ? fmt::format("-{},", f.letter) : "   ";
+    const std::string letter = has_letter(f) ? fmt::format("-{},", f.letter) : "   ";
     fmt::print("  {} --{:<32} {}\n", letter, fmt::format("{} {}", f.name, f.value ? f.value : ""), f.help);
   }
 }
@@ -81,7 +89,7 @@ class Parser {
     std::string letters;
     std::vector<option> names;
     for (const Flag& f : kFlags) {
-      if (f.letter > 2) letters += fmt::format("{}{}", f.letter, f.value ? ":" : "");
+      if (has_letter(f)) letters += fmt::format("{}{}", f.letter, f.value ? ":" : "");
       names.push_back({f.name, f.value ? required_argument : no_argument, nullptr, f.letter});
     }
     names.push_back({});
@@ -95,7 +103,7 @@ class Parser {
       }
     }
     if (p_.run && optind < argc_) stop(Exit::invalid_usage, fmt::format("'{}' is not a flag", argv_[optind]));
-    if (p_.run) check_sizes();
+    if (p_.run) check_together();
     return p_;
   }
 
@@ -106,7 +114,10 @@ class Parser {
     p_.exit = exit;
   }
 
-  int number(char flag, const std::string& text, int low, int high) {
+  int number(char letter, const std::string& text, int low, int high) {
+    return number(std::string(1, letter), text, low, high);
+  }
+  int number(const std::string& flag, const std::string& text, int low, int high) {
     int value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size() || value < low || value > high)
@@ -115,7 +126,8 @@ class Parser {
     return value;
   }
 
-  size_t size(char flag, const std::string& text) {
+  size_t size(char letter, const std::string& text) { return size(std::string(1, letter), text); }
+  size_t size(const std::string& flag, const std::string& text) {
     size_t bytes = 0;
     if (!parse_bytes(text, bytes))
       stop(Exit::bad_size,
@@ -216,7 +228,7 @@ class Parser {
       case 'R':
         if (number(flag, value, 0, 2))
           stop(Exit::not_implemented,
-               "-R: this version can't register buffers; --memory alloc shares them without");
+               "-R: this version can't register buffers; --buffers alloc shares them without");
         break;
       case 'D':
         if (number(flag, value, 0, kMany))
@@ -238,13 +250,19 @@ class Parser {
       case 'K':
         a.per_iteration_skip = number(flag, value, 0, kMany);
         break;
-      case kMemory:
+      case kBuffers:
         if (value != "alloc" && value != "malloc")
-          stop(Exit::invalid_usage, fmt::format("--memory '{}': alloc or malloc is wanted", value));
+          stop(Exit::invalid_usage, fmt::format("--buffers '{}': alloc or malloc is wanted", value));
         a.memory = value == "malloc" ? Memory::malloc : Memory::alloc;
+        break;
+      case kRotate:
+        a.rotate = size("-rotate", value);
         break;
       case kPlan:
         a.plan = true;
+        break;
+      case kRoof:
+        a.roof = number("-roof", value, 0, 1);
         break;
       default:
         stop(Exit::internal, "a flag without meaning");
@@ -254,12 +272,18 @@ class Parser {
 
   void note(const std::string& text) { p_.args.notes.push_back(text); }
 
-  void check_sizes() {
-    const Args& a = p_.args;
+  void check_together() {
+    Args& a = p_.args;
     if (a.min_bytes > a.max_bytes)
       stop(Exit::bad_size, fmt::format("-b {} is more than -e {}", a.min_bytes, a.max_bytes));
     else if (a.step_factor <= 1 && a.step_bytes == 0 && a.min_bytes != a.max_bytes)
       stop(Exit::bad_size, "-i 0 never leads from the smallest to the largest size");
+    if (a.per_iteration_skip && (!a.per_iteration || a.per_iteration_skip >= a.iterations)) {
+      note(a.per_iteration ? fmt::format("-K {} would leave nothing of {} iterations: none are left out",
+                                         a.per_iteration_skip, a.iterations)
+                           : "-K: only -I 1 shows what it is about");
+      a.per_iteration_skip = 0;
+    }
   }
 
   int argc_;

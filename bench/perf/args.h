@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,8 +36,9 @@ struct Args {
   int checks = 1;  // verified runs per row; 0 = none
   std::vector<NamedOp> ops;
   std::vector<NamedType> types;
-  int root = 0;      // -1 = each rank in turn
-  int blocking = 0;  // 1: complete and meet after every iteration; 2, 3: complete
+  int root = 0;  // -1 = each rank in turn
+  int blocking =
+      0;  // after every iteration 1, 3: complete and meet, which 3 leaves out of the time; 2: complete
   bool null_stream = false;
   double timeout_seconds = 0;
   bool cpu_time = false;
@@ -48,7 +50,10 @@ struct Args {
   bool per_iteration = false;
   int per_iteration_skip = 0;
   Memory memory = Memory::alloc;
+  std::optional<size_t>
+      rotate;  // bytes of a buffer that calls step through at least; none = past the last cache
   bool plan = false;
+  bool roof = true;  // measure how fast memory is, and compare
 
   std::vector<std::string> notes;  // about flags that mean nothing on host memory, for rank 0 to print
 };

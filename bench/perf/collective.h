@@ -2,9 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "muster/muster.h"
+#include "perf/args.h"
 #include "perf/data.h"
 #include "perf/format.h"
 
@@ -12,9 +16,16 @@ namespace muster::perf {
 
 // Buffers of one call, in elements. In place, both are parts of one buffer.
 struct Layout {
-  size_t count = 0;  // what is passed to the call, and printed
-  size_t send = 0, recv = 0;
+  size_t count = 0;           // what is passed to the call, and printed
+  size_t send = 0, recv = 0;  // equal on all ranks: the larger one is the size that is printed
   size_t in_place_send = 0, in_place_recv = 0;  // where they begin in the shared buffer
+  // To and from each rank, and where that begins in the sender's buffer, where ranks differ.
+  std::vector<size_t> sends, recvs, origins;
+};
+
+struct Place {
+  int rank = 0, nranks = 1, root = 0;
+  bool in_place = false;
 };
 
 struct Call {
@@ -24,21 +35,40 @@ struct Call {
   DataType type = DataType::float32;
   ReduceOp op = RedOp::sum;
   int root = 0;
+  int round = 0;
   HostStream* stream = nullptr;
+  std::span<const size_t> sends = {}, recvs = {};  // Layout's
 };
 
+using Contents = std::vector<Content>;
+
 struct Collective {
-  const char* name;  // "all_reduce"; the program is <name>_perf
+  const char* name;  // "alltoall"; the program is <name>_perf
   Traffic traffic;
-  bool reduces, rooted;  // whether -o and -r mean something
-  bool in_place;         // whether there is such a thing: otherwise only timed so, and #wrong is N/A
+  const char* planned_as = nullptr;      // Communicator::explain's name; none: sends and receives
+  bool reduces = false, rooted = false;  // whether -o and -r mean something
+  bool in_place = true;  // whether there is such a thing: otherwise only timed so, and #wrong is N/A
   // For a row of `bytes`; rank's own.
-  Layout (*layout)(size_t bytes, size_t element, int rank, int nranks);
-  // What rank's send buffer holds, and what its receive buffer must hold afterwards.
-  std::vector<Content> (*sent)(const Layout& layout, int rank, int nranks, int root);
-  std::vector<Content> (*expected)(const Layout& layout, int rank, int nranks, int root);
-  void (*call)(Communicator& communicator, const Call& call);
+  std::function<Layout(size_t bytes, size_t element, int rank, int nranks)> layout;
+  // What rank's send buffer holds, and what its receive buffer must hold afterwards: in place, all of the
+  // shared buffer. Each as long as Layout says.
+  std::function<Contents(const Layout&layout, const Place&place)> sent, expected;
+  std::function<void(Communicator& communicator, const Call& call)> call;
+  // Calls that depend on each other, each in all ranks before the next: they can't share a group.
+  std::function<int(int nranks)> rounds = [](int) { return 1; };
+  // Called before any of the above. Refuses what can't be (throws muster::Error); returns why nothing is to
+  // be measured with so many ranks, mostly "".
+  std::function<std::string(const Args& args, int nranks)> prepare = [](const Args&, int) { return ""; };
+  // More lines, ready to print, about a row of `bytes` that took so long; mostly "".
+  std::function<std::string(size_t bytes, size_t element, int nranks, double seconds)> summary =
+      [](size_t, size_t, int, double) { return ""; };
 };
+
+// Elements of `bytes` that are one rank's share: equal shares, each a multiple of 16 bytes.
+size_t share(size_t bytes, size_t element, int nranks);
+
+// `count` elements of each rank, beginning with the first-th, rank by rank.
+Contents of_each_rank(int nranks, size_t first, size_t count);
 
 // main of a *_perf program.
 int run_perf(int argc, char** argv, const Collective& collective);

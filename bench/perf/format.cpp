@@ -55,17 +55,19 @@ size_t next_size(size_t bytes, size_t step_bytes, size_t step_factor) {
   return bytes > SIZE_MAX / step_factor ? SIZE_MAX : bytes * step_factor;
 }
 
-Bandwidth bandwidth(Traffic traffic, size_t count, size_t element_bytes, double seconds, int nranks) {
+Bandwidth bandwidth(Traffic traffic, size_t bytes, double seconds, int nranks) {
   if (!(seconds > 0)) return {};
-  const double n = nranks;
-  const double base = static_cast<double>(count) * static_cast<double>(element_bytes) / 1e9 / seconds;
+  const double base = static_cast<double>(bytes) / 1e9 / seconds;
+  const double others = static_cast<double>(nranks - 1) / nranks;
   switch (traffic) {
     case Traffic::all_reduce:
-      return {base, base * 2 * (n - 1) / n};
-    case Traffic::per_rank:
-      return {base * n, base * (n - 1)};
+      return {base, base * 2 * others};
+    case Traffic::share:
+      return {base, base * others};
     case Traffic::whole:
       return {base, base};
+    case Traffic::hypercube:
+      return {base * others, base * others};
   }
   return {};
 }

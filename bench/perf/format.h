@@ -23,14 +23,16 @@ struct Bandwidth {
   double algorithm = 0;  // GB/s: bytes of the collective per second
   double bus = 0;        // GB/s: what each link of an ideal machine carries, comparable between rank counts
 };
-// How the bandwidths of a collective follow from `count` elements per rank in `seconds` (count as in the
-// table).
+// What bandwidths mean, for a collective of `bytes` (the size in the table: of what a rank sends or of what
+// it receives, whichever is more) among n ranks.
 enum class Traffic {
-  all_reduce,  // algorithm: count; bus: 2 (n-1) / n
-  per_rank,  // all_gather, reduce_scatter, all_to_all, gather, scatter. algorithm: n * count; bus: (n-1) / n
-  whole,     // broadcast, reduce, send_recv. algorithm = bus: count
+  all_reduce,  // algorithm: bytes; bus: 2 (n-1) / n of it
+  share,  // all_gather, reduce_scatter, alltoall, alltoallv, gather, scatter. algorithm: bytes; bus: (n-1) /
+          // n of it
+  whole,  // broadcast, reduce, sendrecv. both: bytes
+  hypercube,  // both: what a rank receives, (n-1) / n of bytes
 };
-Bandwidth bandwidth(Traffic traffic, size_t count, size_t element_bytes, double seconds, int nranks);
+Bandwidth bandwidth(Traffic traffic, size_t bytes, double seconds, int nranks);
 
 struct Statistics {
   double min = 0, max = 0, mean = 0, p50 = 0, p95 = 0, p99 = 0, deviation = 0;

@@ -63,6 +63,9 @@ int split_color(int process, const char* split, const char* mask) {
     if (text.starts_with("0x") || text.starts_with("0X")) {
       text.remove_prefix(2);
       base = 16;
+    } else if (base != 16 && (text.starts_with("0b") || text.starts_with("0B"))) {
+      text.remove_prefix(2);
+      base = 2;
     }
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
     return error == std::errc() && end == text.data() + text.size() && value >= 0;

@@ -47,6 +47,21 @@ Exit exit_of(const Error& error) {
                                                  : Exit::library;
 }
 
+// Memory bounds what is large, among ranks of one host, and shows only in times that are not of single calls.
+bool wants_roof(const Args& args, const Job& job) {
+  const auto elsewhere = [&](const ProcessInfo& p) {
+    return std::string_view(p.host) != job.processes[0].host;
+  };
+  return args.roof && !args.rotate && !args.cpu_time && args.max_bytes >= size_t{1} << 20 &&
+         args.iterations >= 10 && std::none_of(job.processes.begin(), job.processes.end(), elsewhere);
+}
+
+Exit conclude(Job& job, const Totals& totals, double minimum_bandwidth, Report* report) {
+  if (report) report->footer(totals, minimum_bandwidth);
+  for (Communicator& c : job.ranks) c.destroy();
+  return totals.wrong || !totals.fast(minimum_bandwidth) ? Exit::wrong_data : Exit::success;
+}
+
 Exit run(Args& args, const Collective& collective, const std::string& program, int argc, char** argv) {
   const double minimum = minimum_bandwidth();
   if (std::getenv("NCCL_TESTS_DEVICE"))
@@ -56,12 +71,17 @@ Exit run(Args& args, const Collective& collective, const std::string& program, i
   const double connected = resident();
   if (collective.rooted && args.root >= job.nranks)
     throw Error(Result::invalid_usage, fmt::format("-r {}: there are {} ranks", args.root, job.nranks));
+  const std::string obstacle = collective.prepare(args, job.nranks);
   const size_t buffer_bytes = plan_buffers(args, job, collective);
 
   std::unique_ptr<Report> report;
   if (job.prints) {
     report = std::make_unique<Report>(args, job, program, argc, argv);
     report->header(buffer_bytes);
+  }
+  if (!obstacle.empty()) {
+    if (report) report->skipped(obstacle);
+    return conclude(job, Totals{}, minimum, report.get());
   }
   std::mutex making;  // of job.ranks, while threads fill it
   Monitor monitor(
@@ -73,6 +93,7 @@ Exit run(Args& args, const Collective& collective, const std::string& program, i
       args.timeout_seconds, job.prints && isatty(STDERR_FILENO));
 
   double with_buffers = 0;
+  Totals totals;
   const auto work = [&](int thread) {
     std::optional<Sweep> sweep;  // ends when all calls have been aborted
     try {
@@ -89,7 +110,8 @@ Exit run(Args& args, const Collective& collective, const std::string& program, i
       sweep.emplace(args, collective, mine, job.first_rank() + begin, buffer_bytes,
                     thread == 0 ? &monitor : nullptr, thread == 0 ? report.get() : nullptr);
       if (thread == 0) with_buffers = resident();
-      sweep->run();
+      sweep->run(wants_roof(args, job) ? sweep->copy_rate() : 0);
+      if (thread == 0) totals = sweep->totals();
     } catch (const Error& e) {
       monitor.fail(exit_of(e), fmt::format("{}: {}: {}", program, name_of(e.code()), e.what()));
     } catch (const std::exception& e) {
@@ -100,25 +122,21 @@ Exit run(Args& args, const Collective& collective, const std::string& program, i
   try {
     for (int t = 1; t < args.threads; ++t) others.emplace_back(work, t);
   } catch (const std::system_error& e) {
-    monitor.fail(Exit::internal, fmt::format("{}: a thread can't be started: {}. Raise the limit of processes "
-                                             "(ulimit -u, or pids.max of the control group)",
-                                             program, e.what()));
+    monitor.fail(Exit::internal,
+                 fmt::format("{}: a thread can't be started: {}. Raise the limit of processes "
+                             "(ulimit -u, or pids.max of the control group)",
+                             program, e.what()));
   }
   work(0);
   for (std::thread& t : others) t.join();
   if (monitor.failure() != Exit::success) return monitor.failure();
 
-  Exit exit = Exit::success;
-  if (report) {
-    if (args.memory_report)
-      report->memory(
-          fmt::format("communicators {} | with buffers {} | at the end {} (resident, process of rank 0)",
-                      human_bytes(connected - before), human_bytes(with_buffers - before),
-                      human_bytes(resident() - before)));
-    exit = report->footer(minimum);
-  }
-  for (Communicator& c : job.ranks) c.destroy();
-  return exit;
+  if (report && args.memory_report)
+    report->memory(
+        fmt::format("communicators {} | with buffers {} | at the end {} (resident, process of rank 0)",
+                    human_bytes(connected - before), human_bytes(with_buffers - before),
+                    human_bytes(resident() - before)));
+  return conclude(job, totals, minimum, report.get());
 }
 
 }  // namespace

@@ -6,6 +6,9 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <numeric>
+
+#include "perf/roof.h"
 
 namespace muster::perf {
 namespace {
@@ -25,8 +28,8 @@ size_t bytes_of(const Layout& l, size_t element) {
 
 constexpr size_t kMostCache = size_t{64} << 20;
 
-// Bytes of the largest cache that a core reaches. (sysconf says 0 on some processors, and on others the sum of all
-// dies.)
+// Bytes of the largest cache that a core reaches. (sysconf says 0 on some processors, and on others the sum
+// of all dies.)
 size_t last_cache() {
   size_t largest = 0;
   for (int i = 0; i < 10; ++i) {
@@ -38,6 +41,10 @@ size_t last_cache() {
     largest = std::max(largest, size << (unit == 'K' ? 10 : unit == 'M' ? 20 : unit == 'G' ? 30 : 0));
   }
   return largest ? largest : kMostCache;
+}
+
+double sum_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
 }  // namespace
@@ -61,9 +68,8 @@ size_t plan_buffers(Args& args, const Job& job, const Collective& collective) {
         fmt::format("-e is {} instead of {}: each rank can have {} of memory for its buffers", args.max_bytes,
                     wanted, human_bytes(static_cast<double>(budget) * 2)));
   }
-  // All buffers of a host together exceed its last cache.
-  const size_t beyond_cache = std::min(last_cache(), kMostCache);
-  return std::max(needed(args.max_bytes), std::min(beyond_cache, budget));
+  const size_t rotated = args.rotate.value_or(std::min(last_cache(), kMostCache));
+  return std::max(needed(args.max_bytes), std::min(rotated, budget));
 }
 
 Sweep::Sweep(const Args& args, const Collective& collective, std::span<Communicator> ranks, int first_rank,
@@ -73,7 +79,8 @@ Sweep::Sweep(const Args& args, const Collective& collective, std::span<Communica
       buffer_bytes_(buffer_bytes),
       monitor_(monitor),
       report_(report),
-      nranks_(ranks[0].size()) {
+      nranks_(ranks[0].size()),
+      rounds_(collective.rounds(nranks_)) {
   const bool streams = ranks.size() > 1 && !args.null_stream;
   for (size_t i = 0; i < ranks.size(); ++i) {
     // A start that is off by so many elements of the largest type is off by as many of every other at least.
@@ -81,13 +88,31 @@ Sweep::Sweep(const Args& args, const Collective& collective, std::span<Communica
     for (const NamedType& t : args.types) element = std::max(element, size_of(t.type));
     const size_t unaligned = args.unaligned * element;
     if (streams) streams_.push_back(std::make_unique<HostStream>());
-    ranks_.push_back(
-        {ranks[i], first_rank + static_cast<int>(i), streams ? streams_.back().get() : nullptr,
-         Buffer(buffer_bytes, unaligned, args.memory), Buffer(buffer_bytes, unaligned, args.memory)});
+    ranks_.push_back({ranks[i], first_rank + static_cast<int>(i), streams ? streams_.back().get() : nullptr,
+                      Buffer(buffer_bytes, unaligned, args.memory),
+                      Buffer(buffer_bytes, unaligned, args.memory), Layout{}});
   }
 }
 
-void Sweep::run() {
+double Sweep::copy_rate() {
+  std::vector<CopyLoop> loops;  // as many as threads that run this thread's calls
+  for (size_t i = 0; i < (ranks_[0].stream ? ranks_.size() : 1); ++i)
+    loops.push_back({.from = ranks_[i].send.data(), .to = ranks_[i].recv.data(), .bytes = buffer_bytes_});
+  double best = 0;
+  // memcpy writes through the caches in small pieces and past them in large ones; which is faster depends on
+  // the machine.
+  for (const size_t piece : {size_t{256} << 10, std::min(buffer_bytes_, size_t{32} << 20)})
+    for (int repetition = 0; repetition < 2; ++repetition) {
+      barrier();
+      std::vector<double> mine(ranks_.size(), 0);
+      mine[0] = perf::copy_rate(loops, piece, 0.03);  // of all of this thread's ranks
+      best = std::max(best, sum_of(all_gather(mine)));
+    }
+  return best;
+}
+
+void Sweep::run(double memory_rate) {
+  memory_rate_ = memory_rate;
   for (int cycle = 0; args_.cycles == 0 || cycle < args_.cycles; ++cycle) run_table();
 }
 
@@ -110,9 +135,21 @@ void Sweep::run_table() {
     }
 }
 
-void Sweep::run_row(const Setting& s, Data& data) {
+void Sweep::begin_row(const Setting& s) {
   const size_t element = size_of(s.type.type);
-  const Layout l = layout_of(s, ranks_[0].number);
+  size_t used = 1;
+  for (Rank& r : ranks_) {
+    r.layout = collective_.layout(s.bytes, element, r.number, nranks_);
+    used = std::max(used, bytes_of(r.layout, element));
+  }
+  stride_ = align_up(used);
+  places_ = std::max<size_t>(1, buffer_bytes_ / stride_);
+}
+
+void Sweep::run_row(const Setting& s, Data& data) {
+  begin_row(s);
+  const size_t element = size_of(s.type.type);
+  const Layout& l = ranks_[0].layout;
   Row row;
   row.bytes = std::max(l.send, l.recv) * element;
   row.count = l.count;
@@ -123,9 +160,21 @@ void Sweep::run_row(const Setting& s, Data& data) {
   row.out_of_place = measure(s, data, false);
   row.in_place = measure(s, data, true);
   if (monitor_) monitor_->end_row();
+  totals_.add(row.out_of_place);
+  totals_.add(row.in_place);
   if (!report_) return;
   if (args_.plan)
-    row.plan = ranks_[0].communicator.explain(collective_.name, l.count, s.type.type, data.op_of(0), s.root);
+    row.plan = collective_.planned_as
+                   ? ranks_[0].communicator.explain(collective_.planned_as, l.count, s.type.type,
+                                                    data.op_of(0), s.root)
+                   : "sends and receives in a group: each message goes straight to its receiver";
+  for (const Measurement* m : {&row.out_of_place, &row.in_place})
+    row.summary += collective_.summary(s.bytes, element, nranks_, m->seconds);
+  if (memory_rate_ > 0) {
+    row.least = least_traffic(collective_, s.bytes, element, nranks_, s.root);
+    row.roof_seconds = (row.least.read + row.least.written) / memory_rate_;
+    row.roof = bandwidth(collective_.traffic, row.bytes, row.roof_seconds, nranks_);
+  }
   report_->row(row);
 }
 
@@ -140,77 +189,74 @@ Measurement Sweep::measure(const Setting& s, Data& data, bool in_place) {
   const double mine =
       run_iterations(s, data, in_place, args_.iterations, args_.per_iteration ? &each : nullptr);
   m.seconds = combine(all_gather(std::vector<double>(ranks_.size(), mine)));
-  for (size_t i = static_cast<size_t>(args_.per_iteration_skip); i < each.size(); ++i) {
-    const std::vector<double> all = all_gather(std::vector<double>(ranks_.size(), each[i]));
+  for (const double seconds : each) {
+    const std::vector<double> all = all_gather(std::vector<double>(ranks_.size(), seconds));
     m.each_iteration.push_back(*std::max_element(all.begin(), all.end()));
   }
+  const Layout& l = ranks_[0].layout;
   m.bandwidth =
-      bandwidth(collective_.traffic, layout_of(s, 0).count, size_of(s.type.type), m.seconds, nranks_);
+      bandwidth(collective_.traffic, std::max(l.send, l.recv) * size_of(s.type.type), m.seconds, nranks_);
 
   if (args_.checks == 0 || (in_place && !collective_.in_place)) return m;
   phase("out of place, verifying", "in place, verifying");
-  double wrong = 0;
+  std::vector<double> wrong(ranks_.size(), 0);
   for (int check = 0; check < args_.checks; ++check)
-    wrong += static_cast<double>(verify(s, data, in_place, ++verified_runs_));
-  double total = 0;
-  for (const double w : all_gather([&] {
-         std::vector<double> mine_wrong(ranks_.size(), 0);
-         mine_wrong[0] = wrong;  // of all of this thread's ranks
-         return mine_wrong;
-       }()))
-    total += w;
-  m.wrong = static_cast<size_t>(total);
+    wrong[0] +=
+        static_cast<double>(verify(s, data, in_place, ++verified_runs_));  // of all of this thread's ranks
+  m.wrong = static_cast<size_t>(sum_of(all_gather(wrong)));
   return m;
 }
 
 // Seconds per call; with `each`: also of every iteration.
 double Sweep::run_iterations(const Setting& s, const Data& data, bool in_place, int iterations,
                              std::vector<double>* each) {
+  const auto calls = static_cast<size_t>(args_.aggregated);
   barrier();
   const Clock::time_point begin = Clock::now();
-  size_t call = 0;
+  double apart = 0;  // time spent in meetings that don't count
   for (int i = 0; i < iterations; ++i) {
     const Clock::time_point iteration_begin = each ? Clock::now() : begin;
-    if (grouped()) group_start();
-    for (int m = 0; m < args_.aggregated; ++m) issue(s, data, in_place, offset_of(s, call++));
-    if (grouped()) group_end();
+    issue(s, data, in_place, static_cast<size_t>(i) * calls, calls);
     if (args_.blocking || each) complete();
     if (args_.blocking == 1) barrier();
     if (each) each->push_back(seconds_since(iteration_begin) / args_.aggregated);
+    if (args_.blocking == 3) {
+      const Clock::time_point meeting = Clock::now();
+      barrier();
+      apart += seconds_since(meeting);
+    }
   }
-  const double issued = seconds_since(begin);
+  const double issued = seconds_since(begin) - apart;
   complete();
-  const double completed = seconds_since(begin);
-  return call == 0 ? 0 : (args_.cpu_time ? issued : completed) / static_cast<double>(call);
+  const double completed = seconds_since(begin) - apart;
+  return iterations == 0 ? 0 : (args_.cpu_time ? issued : completed) / (iterations * args_.aggregated);
 }
 
 // Every rank's buffers are filled, everything that must not change is poisoned, and after one call every
 // element of every rank, what surrounds it, and what was sent is compared.
 size_t Sweep::verify(const Setting& s, Data& data, bool in_place, size_t run) {
   const size_t element = size_of(s.type.type);
-  const size_t offset = offset_of(s, run);
+  const size_t offset = offset_of(run);
   for (Rank& r : ranks_) {
-    const Layout l = layout_of(s, r.number);
+    const Layout& l = r.layout;
     const size_t end = std::min(buffer_bytes_, offset + bytes_of(l, element)) + kGuard;
     Data::poison(r.recv.data() + offset - kGuard, end - offset + kGuard);
     Data::poison(r.send.data() + offset - kGuard, end - offset + kGuard);
     std::byte* at = in_place ? r.recv.data() + offset + l.in_place_send * element : r.send.data() + offset;
-    for (const Content& c : collective_.sent(l, r.number, nranks_, s.root)) {
+    for (const Content& c : collective_.sent(l, place_of(s, r, in_place))) {
       data.write(at, c, run);
       at += c.count * element;
     }
   }
   barrier();
-  if (grouped()) group_start();
-  issue(s, data, in_place, offset);
-  if (grouped()) group_end();
+  issue(s, data, in_place, run, 1);
   complete();
 
   size_t wrong = 0;
   for (Rank& r : ranks_) {
-    const Layout l = layout_of(s, r.number);
-    const std::byte* at = r.recv.data() + offset + (in_place ? l.in_place_recv * element : 0);
-    for (const Content& c : collective_.expected(l, r.number, nranks_, s.root)) {
+    const Layout& l = r.layout;
+    const std::byte* at = r.recv.data() + offset;
+    for (const Content& c : collective_.expected(l, place_of(s, r, in_place))) {
       wrong += data.count_wrong(at, c, run);
       at += c.count * element;
     }
@@ -219,7 +265,7 @@ size_t Sweep::verify(const Setting& s, Data& data, bool in_place, size_t run) {
     wrong += r.send.count_touched_around(offset, offset + (in_place ? 0 : l.send * element));
     if (in_place) continue;
     at = r.send.data() + offset;
-    for (const Content& c : collective_.sent(l, r.number, nranks_, s.root)) {
+    for (const Content& c : collective_.sent(l, place_of(s, r, in_place))) {
       wrong += data.count_wrong(at, c, run);
       at += c.count * element;
     }
@@ -227,20 +273,32 @@ size_t Sweep::verify(const Setting& s, Data& data, bool in_place, size_t run) {
   return wrong;
 }
 
-void Sweep::issue(const Setting& s, const Data& data, bool in_place, size_t offset) {
+// `calls` calls, each with the place in the buffers that belongs to its number.
+void Sweep::issue(const Setting& s, const Data& data, bool in_place, size_t first_call, size_t calls) {
+  const bool grouped = calls > 1 || (ranks_.size() > 1 && !ranks_[0].stream);
+  for (int round = 0; round < rounds_; ++round) {
+    if (grouped) group_start();
+    for (size_t i = 0; i < calls; ++i) issue_one(s, data, in_place, offset_of(first_call + i), round);
+    if (grouped) group_end();
+  }
+}
+
+void Sweep::issue_one(const Setting& s, const Data& data, bool in_place, size_t offset, int round) {
   const size_t element = size_of(s.type.type);
   for (Rank& r : ranks_) {
-    const Layout l = layout_of(s, r.number);
-    Call call;
+    const Layout& l = r.layout;
     std::byte* const recv = r.recv.data() + offset;
-    call.send = in_place ? recv + l.in_place_send * element : r.send.data() + offset;
-    call.recv = in_place ? recv + l.in_place_recv * element : recv;
-    call.count = l.count;
-    call.type = s.type.type;
-    call.op = data.op_of(r.number);
-    call.root = s.root;
-    call.stream = r.stream;
-    collective_.call(r.communicator, call);
+    collective_.call(r.communicator,
+                     {.send = in_place ? recv + l.in_place_send * element : r.send.data() + offset,
+                      .recv = in_place ? recv + l.in_place_recv * element : recv,
+                      .count = l.count,
+                      .type = s.type.type,
+                      .op = data.op_of(r.number),
+                      .root = s.root,
+                      .round = round,
+                      .stream = r.stream,
+                      .sends = l.sends,
+                      .recvs = l.recvs});
   }
 }
 
@@ -248,8 +306,6 @@ void Sweep::complete() {
   for (Rank& r : ranks_)
     if (r.stream) r.stream->synchronize();
 }
-
-bool Sweep::grouped() const { return args_.aggregated > 1 || (ranks_.size() > 1 && !ranks_[0].stream); }
 
 void Sweep::barrier() {
   if (ranks_.size() == 1)
@@ -279,24 +335,15 @@ double Sweep::combine(const std::vector<double>& seconds) const {
     case Average::mean:
       break;
   }
-  double sum = 0;
-  for (const double s : seconds) sum += s;
-  return sum / static_cast<double>(seconds.size());
+  return sum_of(seconds) / static_cast<double>(seconds.size());
 }
 
-Layout Sweep::layout_of(const Setting& s, int rank) const {
-  return collective_.layout(s.bytes, size_of(s.type.type), rank, nranks_);
+Place Sweep::place_of(const Setting& s, const Rank& rank, bool in_place) const {
+  return {.rank = rank.number, .nranks = nranks_, .root = s.root, .in_place = in_place};
 }
 
 // Where in its buffer a call works: each call behind the one before, cache line by cache line, round and
 // round.
-size_t Sweep::offset_of(const Setting& s, size_t call) const {
-  const size_t element = size_of(s.type.type);
-  size_t used = 0;
-  for (const Rank& r : ranks_) used = std::max(used, bytes_of(layout_of(s, r.number), element));
-  const size_t stride = align_up(std::max<size_t>(used, 1));
-  const size_t places = std::max<size_t>(1, buffer_bytes_ / stride);
-  return call % places * stride;
-}
+size_t Sweep::offset_of(size_t call) const { return call % places_ * stride_; }
 
 }  // namespace muster::perf

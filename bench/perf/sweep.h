@@ -25,7 +25,12 @@ class Sweep {
   Sweep(const Args& args, const Collective& collective, std::span<Communicator> ranks, int first_rank,
         size_t buffer_bytes, Monitor* monitor, Report* report);
 
-  void run();  // throws muster::Error
+  // Bytes read and written per second when all ranks copy from buffer to buffer at once. Called on all
+  // threads.
+  double copy_rate();
+  // memory_rate: what copy_rate said; 0 = rows have no roof. Throws muster::Error.
+  void run(double memory_rate);
+  const Totals& totals() const { return totals_; }
 
  private:
   struct Rank {
@@ -33,6 +38,7 @@ class Sweep {
     int number;
     HostStream* stream;  // null: calls run on this thread
     Buffer send, recv;
+    Layout layout;  // of the row
   };
   struct Setting {  // of one row
     NamedType type;
@@ -48,14 +54,15 @@ class Sweep {
                         std::vector<double>* each);
   size_t verify(const Setting& setting, Data& data, bool in_place, size_t run);
 
-  void issue(const Setting& setting, const Data& data, bool in_place, size_t offset);
+  void issue(const Setting& setting, const Data& data, bool in_place, size_t first_call, size_t calls);
+  void issue_one(const Setting& setting, const Data& data, bool in_place, size_t offset, int round);
   void complete();
   void barrier();
   std::vector<double> all_gather(const std::vector<double>& mine);  // one value per rank
   double combine(const std::vector<double>& seconds_of_ranks) const;
-  Layout layout_of(const Setting& setting, int rank) const;
-  size_t offset_of(const Setting& setting, size_t call) const;
-  bool grouped() const;
+  Place place_of(const Setting& setting, const Rank& rank, bool in_place) const;
+  void begin_row(const Setting& setting);
+  size_t offset_of(size_t call) const;
 
   const Args& args_;
   const Collective& collective_;
@@ -63,8 +70,13 @@ class Sweep {
   Monitor* monitor_;
   Report* report_;
   int nranks_;
+  int rounds_;
   std::vector<Rank> ranks_;
+  size_t stride_ = 0,
+         places_ = 1;  // of the row: bytes from one call's buffers to the next one's, and how many fit
   size_t verified_runs_ = 0;
+  double memory_rate_ = 0;
+  Totals totals_;
   std::vector<std::unique_ptr<HostStream>> streams_;  // last: what is queued on one uses buffers of all ranks
 };
 

@@ -1,0 +1,31 @@
+// alltoall_perf: a share from every rank to every rank.
+#include "perf/collective.h"
+
+namespace {
+
+using namespace muster;
+using namespace muster::perf;
+
+Collective alltoall() {
+  return {
+      .name = "alltoall",
+      .traffic = Traffic::share,
+      .planned_as = "all_to_all",
+      .in_place = false,
+      .layout =
+          [](size_t bytes, size_t element, int, int nranks) {
+            const size_t count = share(bytes, element, nranks), all = count * static_cast<size_t>(nranks);
+            return Layout{.count = count, .send = all, .recv = all};
+          },
+      .sent = [](const Layout& l, const Place& p) { return Contents{{.source = p.rank, .count = l.send}}; },
+      .expected =
+          [](const Layout& l, const Place& p) {
+            return of_each_rank(p.nranks, l.count * static_cast<size_t>(p.rank), l.count);
+          },
+      .call = [](Communicator& communicator,
+                 const Call& c) { communicator.all_to_all(c.send, c.recv, c.count, c.type, c.stream); }};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return run_perf(argc, argv, alltoall()); }

@@ -1,0 +1,34 @@
+// broadcast_perf: the root's elements on every rank.
+#include "perf/collective.h"
+
+namespace {
+
+using namespace muster;
+using namespace muster::perf;
+
+Collective broadcast() {
+  return {.name = "broadcast",
+          .traffic = Traffic::whole,
+          .planned_as = "broadcast",
+          .rooted = true,
+          .layout =
+              [](size_t bytes, size_t element, int, int) {
+                const size_t count = bytes / element;
+                return Layout{.count = count, .send = count, .recv = count};
+              },
+          .sent =
+              [](const Layout& l, const Place& p) {
+                const int source = p.rank == p.root ? p.root : Content::kUntouched;
+                return Contents{{.source = source, .count = l.count}};
+              },
+          .expected = [](const Layout& l,
+                         const Place& p) { return Contents{{.source = p.root, .count = l.count}}; },
+          .call =
+              [](Communicator& communicator, const Call& c) {
+                communicator.broadcast(c.send, c.recv, c.count, c.type, c.root, c.stream);
+              }};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return run_perf(argc, argv, broadcast()); }

@@ -1,0 +1,37 @@
+// gather_perf: every rank's share, all of them on the root.
+#include "perf/collective.h"
+
+namespace {
+
+using namespace muster;
+using namespace muster::perf;
+
+Collective gather() {
+  return {
+      .name = "gather",
+      .traffic = Traffic::share,
+      .planned_as = "gather",
+      .rooted = true,
+      .layout =
+          [](size_t bytes, size_t element, int rank, int nranks) {
+            const size_t count = share(bytes, element, nranks);
+            return Layout{.count = count,
+                          .send = count,
+                          .recv = count * static_cast<size_t>(nranks),
+                          .in_place_send = count * static_cast<size_t>(rank)};
+          },
+      .sent = [](const Layout& l, const Place& p) { return Contents{{.source = p.rank, .count = l.count}}; },
+      .expected =
+          [](const Layout& l, const Place& p) {
+            Contents all = of_each_rank(p.nranks, 0, l.count);
+            for (Content& c : all)
+              if (p.rank != p.root && !(p.in_place && c.source == p.rank)) c.source = Content::kUntouched;
+            return all;
+          },
+      .call = [](Communicator& communicator,
+                 const Call& c) { communicator.gather(c.send, c.recv, c.count, c.type, c.root, c.stream); }};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return run_perf(argc, argv, gather()); }

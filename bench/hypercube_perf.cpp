@@ -1,0 +1,62 @@
+// hypercube_perf: an all-gather of sends and receives. In round k a rank exchanges all it has with the rank
+// whose number differs in bit k.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "perf/collective.h"
+
+namespace {
+
+using namespace muster;
+using namespace muster::perf;
+
+void hypercube_round(Communicator& communicator, const Call& c) {
+  const size_t rank = static_cast<size_t>(communicator.rank()), distance = size_t{1} << c.round;
+  const size_t bytes = c.count * size_of(c.type), mine = rank & ~(distance - 1), theirs = mine ^ distance;
+  auto* const recv = static_cast<std::byte*>(c.recv);
+  group_start();
+  if (c.round == 0 && c.send != recv + rank * bytes) {  // my own share's way into my result
+    communicator.send(c.send, c.count, c.type, communicator.rank(), c.stream);
+    communicator.recv(recv + rank * bytes, c.count, c.type, communicator.rank(), c.stream);
+  }
+  if (communicator.size() > 1) {
+    const int peer = static_cast<int>(rank ^ distance);
+    communicator.send(c.round == 0 ? c.send : recv + mine * bytes, c.count * distance, c.type, peer,
+                      c.stream);
+    communicator.recv(recv + theirs * bytes, c.count * distance, c.type, peer, c.stream);
+  }
+  group_end();
+}
+
+Collective hypercube() {
+  return {
+      .name = "hypercube",
+      .traffic = Traffic::hypercube,
+      .layout =
+          [](size_t bytes, size_t element, int rank, int nranks) {
+            const size_t count = share(bytes, element, nranks);
+            return Layout{.count = count,
+                          .send = count,
+                          .recv = count * static_cast<size_t>(nranks),
+                          .in_place_send = count * static_cast<size_t>(rank)};
+          },
+      .sent = [](const Layout& l, const Place& p) { return Contents{{.source = p.rank, .count = l.count}}; },
+      .expected = [](const Layout& l, const Place& p) { return of_each_rank(p.nranks, 0, l.count); },
+      .call = hypercube_round,
+      .rounds =
+          [](int nranks) {
+            return std::max(1, static_cast<int>(std::bit_width(static_cast<unsigned>(nranks))) - 1);
+          },
+      .prepare =
+          [](const Args&, int nranks) {
+            return std::has_single_bit(static_cast<unsigned>(nranks))
+                       ? std::string()
+                       : fmt::format("a hypercube needs 1, 2, 4, 8 ... ranks, and there are {}", nranks);
+          }};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return run_perf(argc, argv, hypercube()); }

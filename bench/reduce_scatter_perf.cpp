@@ -1,0 +1,41 @@
+// reduce_scatter_perf: every rank's elements combined, one share of the result on each rank.
+#include "perf/collective.h"
+
+namespace {
+
+using namespace muster;
+using namespace muster::perf;
+
+Collective reduce_scatter() {
+  return {
+      .name = "reduce_scatter",
+      .traffic = Traffic::share,
+      .planned_as = "reduce_scatter",
+      .reduces = true,
+      .layout =
+          [](size_t bytes, size_t element, int rank, int nranks) {
+            const size_t count = share(bytes, element, nranks);
+            return Layout{.count = count,
+                          .send = count * static_cast<size_t>(nranks),
+                          .recv = count,
+                          .in_place_recv = count * static_cast<size_t>(rank)};
+          },
+      .sent = [](const Layout& l, const Place& p) { return Contents{{.source = p.rank, .count = l.send}}; },
+      .expected =
+          [](const Layout& l, const Place& p) {
+            const size_t mine = l.count * static_cast<size_t>(p.rank), next = mine + l.count;
+            const Content result = {.source = Content::kReduced, .first = mine, .count = l.count};
+            if (!p.in_place) return Contents{result};
+            return Contents{{.source = p.rank, .count = mine},
+                            result,
+                            {.source = p.rank, .first = next, .count = l.send - next}};
+          },
+      .call =
+          [](Communicator& communicator, const Call& c) {
+            communicator.reduce_scatter(c.send, c.recv, c.count, c.type, c.op, c.stream);
+          }};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return run_perf(argc, argv, reduce_scatter()); }

@@ -1,0 +1,44 @@
+// scatter_perf: a share of the root's elements on each rank.
+#include "perf/collective.h"
+
+namespace {
+
+using namespace muster;
+using namespace muster::perf;
+
+Collective scatter() {
+  return {
+      .name = "scatter",
+      .traffic = Traffic::share,
+      .planned_as = "scatter",
+      .rooted = true,
+      .layout =
+          [](size_t bytes, size_t element, int rank, int nranks) {
+            const size_t count = share(bytes, element, nranks);
+            return Layout{.count = count,
+                          .send = count * static_cast<size_t>(nranks),
+                          .recv = count,
+                          .in_place_recv = count * static_cast<size_t>(rank)};
+          },
+      .sent =
+          [](const Layout& l, const Place& p) {
+            const int source = p.rank == p.root ? p.root : Content::kUntouched;
+            return Contents{{.source = source, .count = l.send}};
+          },
+      .expected =
+          [](const Layout& l, const Place& p) {
+            const size_t mine = l.count * static_cast<size_t>(p.rank), next = mine + l.count;
+            const Content received = {.source = p.root, .first = mine, .count = l.count};
+            if (!p.in_place) return Contents{received};
+            const int around = p.rank == p.root ? p.root : Content::kUntouched;
+            return Contents{{.source = around, .count = mine},
+                            received,
+                            {.source = around, .first = next, .count = l.send - next}};
+          },
+      .call = [](Communicator& communicator,
+                 const Call& c) { communicator.scatter(c.send, c.recv, c.count, c.type, c.root, c.stream); }};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return run_perf(argc, argv, scatter()); }
