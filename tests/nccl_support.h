@@ -19,10 +19,10 @@ namespace muster::test {
 #define EXPECT_NCCL(call) EXPECT_EQ(call, ncclSuccess) << ncclGetLastError(nullptr)
 
 // The call failed with `code`, and the explanation has `text`.
-#define EXPECT_NCCL_FAILS(call, code, text)                                 \
-  do {                                                                      \
-    EXPECT_EQ(call, code) << ncclGetLastError(nullptr);                     \
-    EXPECT_THAT(ncclGetLastError(nullptr), ::testing::HasSubstr(text));     \
+#define EXPECT_NCCL_FAILS(call, code, text)                             \
+  do {                                                                  \
+    EXPECT_EQ(call, code) << ncclGetLastError(nullptr);                 \
+    EXPECT_THAT(ncclGetLastError(nullptr), ::testing::HasSubstr(text)); \
   } while (0)
 
 // fn(communicator, rank) on n threads; the communicators are destroyed afterwards.
@@ -45,7 +45,9 @@ inline void run_nccl_threads(int n, const std::function<void(ncclComm_t, int ran
 inline ncclUniqueId share_id() {
   Communicator c = Communicator::from_environment();
   ncclUniqueId id{};
-  if (c.rank() == 0) EXPECT_NCCL(ncclGetUniqueId(&id));
+  if (c.rank() == 0) {
+    EXPECT_NCCL(ncclGetUniqueId(&id));
+  }
   c.broadcast(&id, &id, sizeof id, DataType::uint8, 0);
   c.destroy();
   return id;
@@ -68,7 +70,9 @@ inline void run_nccl_processes(int n, const std::function<void(ncclComm_t, int r
 // All ranks in this thread.
 class AllRanks {
  public:
-  explicit AllRanks(int n) : comms_(static_cast<size_t>(n)) { EXPECT_NCCL(ncclCommInitAll(comms_.data(), n, nullptr)); }
+  explicit AllRanks(int n) : comms_(static_cast<size_t>(n)) {
+    EXPECT_NCCL(ncclCommInitAll(comms_.data(), n, nullptr));
+  }
   ~AllRanks() {
     for (const ncclComm_t c : comms_) EXPECT_NCCL(ncclCommDestroy(c));
   }
@@ -85,7 +89,9 @@ class AllRanks {
 template <class T>
 class Guarded {
  public:
-  explicit Guarded(size_t n) : n_(n), all_(n + 2 * kGuard) { std::memset(all_.data(), kPoison, all_.size() * sizeof(T)); }
+  explicit Guarded(size_t n) : n_(n), all_(n + 2 * kGuard) {
+    std::memset(all_.data(), kPoison, all_.size() * sizeof(T));
+  }
   T* data() { return all_.data() + kGuard; }
   T& operator[](size_t i) { return all_[kGuard + i]; }
   size_t size() const { return n_; }

@@ -1,0 +1,297 @@
+// The C interface: operations, registered memory, options, and what serves GPU kernels.
+#include <future>
+
+#include "nccl_support.h"
+#include "support/outcome.h"
+
+namespace muster {
+namespace {
+
+using test::AllRanks;
+using test::run_nccl_threads;
+using test::Variable;
+using testing::HasSubstr;
+
+// --- operations ---
+
+TEST(NcclOperation, EachRankMultipliesByItsScalar) {
+  for (const auto residence : {ncclScalarHostImmediate, ncclScalarDevice})
+    run_nccl_threads(3, [&](ncclComm_t comm, int rank) {
+      double scalar = rank + 1;
+      ncclRedOp_t op;
+      ASSERT_NCCL(ncclRedOpCreatePreMulSum(&op, &scalar, ncclDouble, residence, comm));
+      EXPECT_GE(op, ncclNumOps);
+      if (residence == ncclScalarHostImmediate) scalar = -99;  // was read
+      const double in[2] = {10, 20};
+      double out[2] = {-1, -1};
+      ASSERT_NCCL(ncclAllReduce(in, out, 2, ncclDouble, op, comm, nullptr));
+      EXPECT_EQ(out[0], 60);
+      EXPECT_EQ(out[1], 120);
+      ASSERT_NCCL(ncclReduce(in, out, 2, ncclDouble, op, 1, comm, nullptr));
+      const double all[6] = {1, 2, 3, 4, 5, 6};
+      double one[2] = {-1, -1};
+      ASSERT_NCCL(ncclReduceScatter(all, one, 2, ncclDouble, op, comm, nullptr));
+      EXPECT_EQ(one[0], 6 * (2 * rank + 1));
+      EXPECT_EQ(one[1], 6 * (2 * rank + 2));
+      EXPECT_NCCL(ncclRedOpDestroy(op, comm));
+    });
+}
+
+// A "device" scalar is what it is when the call runs: on a stream, what calls before it have made of it.
+TEST(NcclOperation, ADeviceScalarIsReadWhenTheCallRuns) {
+  run_nccl_threads(2, [](ncclComm_t comm, int rank) {
+    cudaStream_t stream = nullptr;
+    ASSERT_NCCL(musterStreamCreate(&stream));
+    float scalar = -5;
+    ncclRedOp_t op;
+    ASSERT_NCCL(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat, ncclScalarDevice, comm));
+    const float two = 2, three = 3;
+    float out = -1;
+    ASSERT_NCCL(ncclAllReduce(&two, &scalar, 1, ncclFloat, ncclSum, comm, stream));  // makes it 4
+    ASSERT_NCCL(ncclAllReduce(&three, &out, 1, ncclFloat, op, comm, stream));
+    EXPECT_NCCL(ncclRedOpDestroy(op, comm));  // as soon as the last call has returned
+    EXPECT_NCCL(musterStreamSynchronize(stream));
+    EXPECT_EQ(out, 24) << rank;
+    // In a group: when that ends.
+    ASSERT_NCCL(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat, ncclScalarDevice, comm));
+    ASSERT_NCCL(ncclGroupStart());
+    ASSERT_NCCL(ncclAllReduce(&three, &out, 1, ncclFloat, op, comm, nullptr));
+    scalar = 10;
+    ASSERT_NCCL(ncclGroupEnd());
+    EXPECT_EQ(out, 60);
+    EXPECT_NCCL(ncclRedOpDestroy(op, comm));
+    EXPECT_NCCL(musterStreamDestroy(stream));
+  });
+}
+
+TEST(NcclOperation, OnesThatAreNoneAreRefused) {
+  AllRanks a(1), b(1);
+  float scalar = 2, x = 1, y = -1;
+  ncclRedOp_t op;
+  for (const auto residence : {ncclScalarHostImmediate, ncclScalarDevice}) {
+    ASSERT_NCCL(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat, residence, a[0]));
+    double d = 1;
+    EXPECT_NCCL_FAILS(ncclAllReduce(&d, &d, 1, ncclDouble, op, a[0], nullptr), ncclInvalidArgument,
+                      "one type");
+    EXPECT_NCCL_FAILS(ncclAllReduce(&x, &y, 1, ncclFloat, op, b[0], nullptr), ncclInvalidArgument,
+                      "not destroyed");
+    EXPECT_NCCL_FAILS(ncclRedOpDestroy(op, b[0]), ncclInvalidArgument, "was not made for communicator");
+    EXPECT_NCCL(ncclAllReduce(&x, &y, 1, ncclFloat, op, a[0], nullptr));
+    EXPECT_EQ(y, 2);
+    EXPECT_NCCL(ncclRedOpDestroy(op, a[0]));
+    EXPECT_NCCL_FAILS(ncclRedOpDestroy(op, a[0]), ncclInvalidArgument, "was not made for communicator");
+    EXPECT_NCCL_FAILS(ncclAllReduce(&x, &y, 1, ncclFloat, op, a[0], nullptr), ncclInvalidArgument,
+                      "not destroyed");
+  }
+  // A new one isn't taken for an old one.
+  ncclRedOp_t next;
+  ASSERT_NCCL(ncclRedOpCreatePreMulSum(&next, &scalar, ncclFloat, ncclScalarHostImmediate, a[0]));
+  EXPECT_NE(next, op);
+  EXPECT_NCCL_FAILS(ncclRedOpDestroy(ncclSum, a[0]), ncclInvalidArgument, "built in");
+  EXPECT_NCCL_FAILS(ncclRedOpCreatePreMulSum(nullptr, &scalar, ncclFloat, ncclScalarHostImmediate, a[0]),
+                    ncclInvalidArgument, "op is NULL");
+  EXPECT_NCCL_FAILS(ncclRedOpCreatePreMulSum(&op, nullptr, ncclFloat, ncclScalarHostImmediate, a[0]),
+                    ncclInvalidArgument, "scalar");
+  EXPECT_NCCL_FAILS(ncclRedOpCreatePreMulSum(&op, nullptr, ncclFloat, ncclScalarDevice, a[0]),
+                    ncclInvalidArgument, "scalar");
+  EXPECT_NCCL_FAILS(
+      ncclRedOpCreatePreMulSum(&op, &scalar, static_cast<ncclDataType_t>(12), ncclScalarDevice, a[0]),
+      ncclInvalidArgument, "12 is not an element type");
+  EXPECT_NCCL_FAILS(
+      ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat, static_cast<ncclScalarResidence_t>(2), a[0]),
+      ncclInvalidArgument, "residence 2");
+}
+
+TEST(NcclOperation, ExtensionsAreBitwiseAndLogical) {
+  run_nccl_threads(3, [](ncclComm_t comm, int rank) {
+    const int in[3] = {0b0110, 0b0011, 0b1010};
+    const auto reduce = [&](ncclRedOp_t op) {
+      int out = -1;
+      EXPECT_NCCL(ncclAllReduce(&in[rank], &out, 1, ncclInt, op, comm, nullptr));
+      return out;
+    };
+    EXPECT_EQ(reduce(musterBitAnd), 0b0010);
+    EXPECT_EQ(reduce(musterBitOr), 0b1111);
+    EXPECT_EQ(reduce(musterBitXor), 0b1111);
+    const float truth[3] = {0, 2, -1};
+    const auto decide = [&](ncclRedOp_t op) {
+      float out = -1;
+      EXPECT_NCCL(ncclAllReduce(&truth[rank], &out, 1, ncclFloat, op, comm, nullptr));
+      return out;
+    };
+    EXPECT_EQ(decide(musterLogicalAnd), 0);
+    EXPECT_EQ(decide(musterLogicalOr), 1);
+    EXPECT_EQ(decide(musterLogicalXor), 0);
+    float x = 1;
+    EXPECT_NCCL_FAILS(ncclAllReduce(&x, &x, 1, ncclFloat, musterBitAnd, comm, nullptr), ncclInvalidArgument,
+                      "integer types");
+    EXPECT_NCCL_FAILS(
+        ncclAllReduce(&x, &x, 1, ncclFloat, static_cast<ncclRedOp_t>(musterLogicalXor + 1), comm, nullptr),
+        ncclInvalidArgument, "is none");
+  });
+}
+
+// --- memory ---
+
+TEST(NcclMemory, IsAllocatedAndFreed) {
+  void* p = nullptr;
+  ASSERT_NCCL(ncclMemAlloc(&p, 100));
+  std::memset(p, 1, 100);
+  EXPECT_NCCL(ncclMemFree(p));
+  EXPECT_NCCL_FAILS(ncclMemFree(p), ncclInvalidArgument, "freed before");
+  EXPECT_NCCL(ncclMemFree(nullptr));
+  int local = 0;
+  EXPECT_NCCL_FAILS(ncclMemFree(&local), ncclInvalidArgument, "not the start");
+  EXPECT_NE(ncclMemAlloc(&p, SIZE_MAX), ncclSuccess);
+  EXPECT_EQ(p, nullptr);
+  ASSERT_NCCL(ncclMemAlloc(&p, 0));
+  EXPECT_NE(p, nullptr);
+  EXPECT_NCCL(ncclMemFree(p));
+}
+
+TEST(NcclMemory, IsRegisteredAndDeregistered) {
+  AllRanks a(1), b(1);
+  std::vector<float> any(100);
+  void* handle = nullptr;
+  ASSERT_NCCL(ncclCommRegister(a[0], any.data(), 400, &handle));
+  ASSERT_NE(handle, nullptr);
+  EXPECT_NCCL_FAILS(ncclCommDeregister(b[0], handle), ncclInvalidArgument,
+                    "no registered range of communicator");
+  EXPECT_NCCL(ncclCommDeregister(a[0], handle));
+  EXPECT_NCCL_FAILS(ncclCommDeregister(a[0], handle), ncclInvalidArgument, "not any more");
+  EXPECT_NCCL_FAILS(ncclCommDeregister(a[0], nullptr), ncclInvalidArgument, "no registered range");
+  EXPECT_NCCL_FAILS(ncclCommDeregister(a[0], any.data()), ncclInvalidArgument, "no registered range");
+  EXPECT_NCCL_FAILS(ncclCommRegister(a[0], nullptr, 4, &handle), ncclInvalidArgument, "buff is NULL");
+  EXPECT_NCCL_FAILS(ncclCommRegister(a[0], any.data(), 0, &handle), ncclInvalidArgument, "size is 0");
+  EXPECT_NCCL_FAILS(ncclCommRegister(a[0], any.data(), SIZE_MAX, &handle), ncclInvalidArgument,
+                    "address space");
+  EXPECT_NCCL_FAILS(ncclCommRegister(a[0], any.data(), 4, nullptr), ncclInvalidArgument, "handle is NULL");
+  ASSERT_NCCL(ncclCommRegister(a[0], any.data(), 400, &handle));  // goes with the communicator
+}
+
+TEST(NcclMemory, WindowsAreOfWholePages) {
+  AllRanks a(1), b(1);
+  void* p = nullptr;
+  ASSERT_NCCL(ncclMemAlloc(&p, 8192));
+  ncclWindow_t window = nullptr;
+  ASSERT_NCCL(
+      ncclCommWindowRegister(a[0], p, 8192, &window, NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING));
+  ASSERT_NE(window, nullptr);
+  void* user = nullptr;
+  EXPECT_NCCL(ncclWinGetUserPtr(a[0], window, &user));
+  EXPECT_EQ(user, p);
+  EXPECT_NCCL_FAILS(ncclWinGetUserPtr(b[0], window, &user), ncclInvalidArgument, "no window of communicator");
+  EXPECT_NCCL_FAILS(ncclWinGetUserPtr(a[0], nullptr, &user), ncclInvalidArgument, "no window");
+  EXPECT_NCCL_FAILS(ncclWinGetUserPtr(a[0], window, nullptr), ncclInvalidArgument, "outUserPtr is NULL");
+  EXPECT_NCCL(ncclCommWindowDeregister(a[0], window));
+  EXPECT_NCCL_FAILS(ncclCommWindowDeregister(a[0], window), ncclInvalidArgument, "not any more");
+  EXPECT_NCCL_FAILS(ncclCommWindowRegister(a[0], static_cast<char*>(p) + 64, 64, &window, 0),
+                    ncclInvalidArgument, "NCCL_WIN_REQUIRED_ALIGNMENT");
+  EXPECT_NCCL_FAILS(ncclCommWindowRegister(a[0], p, 64, &window, 0x100), ncclInvalidArgument, "winFlags");
+  EXPECT_NCCL_FAILS(ncclCommWindowRegister(a[0], p, 64, nullptr, 0), ncclInvalidArgument, "win is NULL");
+  EXPECT_NCCL(ncclMemFree(p));
+}
+
+// --- options ---
+
+TEST(NcclParam, IsReadAsItIsSetNow) {
+  ncclParamHandle_t handle = nullptr;
+  ASSERT_NCCL(ncclParamBind(&handle, "MUSTER_CHANNELS"));
+  const Variable channels("MUSTER_CHANNELS", "7");
+  int8_t i8 = -1;
+  int16_t i16 = -1;
+  int32_t i32 = -1;
+  int64_t i64 = -1;
+  uint8_t u8 = 0;
+  uint16_t u16 = 0;
+  uint32_t u32 = 0;
+  uint64_t u64 = 0;
+  EXPECT_NCCL(ncclParamGetI8(handle, &i8));
+  EXPECT_NCCL(ncclParamGetI16(handle, &i16));
+  EXPECT_NCCL(ncclParamGetI32(handle, &i32));
+  EXPECT_NCCL(ncclParamGetI64(handle, &i64));
+  EXPECT_NCCL(ncclParamGetU8(handle, &u8));
+  EXPECT_NCCL(ncclParamGetU16(handle, &u16));
+  EXPECT_NCCL(ncclParamGetU32(handle, &u32));
+  EXPECT_NCCL(ncclParamGetU64(handle, &u64));
+  EXPECT_EQ(i8, 7);
+  EXPECT_EQ(i16, 7);
+  EXPECT_EQ(i32, 7);
+  EXPECT_EQ(i64, 7);
+  EXPECT_EQ(u8, 7u);
+  EXPECT_EQ(u16, 7u);
+  EXPECT_EQ(u32, 7u);
+  EXPECT_EQ(u64, 7u);
+  const char* text = nullptr;
+  EXPECT_NCCL(ncclParamGetStr(handle, &text));
+  EXPECT_STREQ(text, "7");
+  int64_t bytes = -1;
+  int length = -1;
+  EXPECT_NCCL(ncclParamGet(handle, &bytes, sizeof bytes, &length));
+  EXPECT_EQ(bytes, 7);
+  EXPECT_EQ(length, 8);
+  EXPECT_NCCL_FAILS(ncclParamGet(handle, &bytes, 4, &length), ncclInvalidArgument, "maxLen is 4");
+  const Variable more("MUSTER_CHANNELS", "300");
+  EXPECT_NCCL_FAILS(ncclParamGetI8(handle, &i8), ncclInvalidArgument, "-128 to 127");
+  EXPECT_NCCL(ncclParamGetI16(handle, &i16));
+  EXPECT_EQ(i16, 300);
+}
+
+TEST(NcclParam, TextsAreNoNumbersAndUnknownKeysNone) {
+  const Variable family("NCCL_SOCKET_FAMILY", "AF_INET6");
+  const char* value = nullptr;
+  int length = -1;
+  ASSERT_NCCL(ncclParamGetParameter("NCCL_SOCKET_FAMILY", &value, &length));
+  EXPECT_STREQ(value, "AF_INET6");
+  EXPECT_EQ(length, 8);
+  ncclParamHandle_t handle = nullptr;
+  ASSERT_NCCL(ncclParamBind(&handle, "NCCL_SOCKET_FAMILY"));
+  int32_t n = 0;
+  EXPECT_NCCL_FAILS(ncclParamGetI32(handle, &n), ncclInvalidArgument, "no whole number");
+  EXPECT_NCCL_FAILS(ncclParamBind(&handle, "NCCL_NO_SUCH"), ncclInvalidArgument, "NCCL_NO_SUCH");
+  EXPECT_NCCL_FAILS(ncclParamGetI32(nullptr, &n), ncclInvalidArgument, "no handle");
+  EXPECT_NCCL_FAILS(ncclParamGetI32(reinterpret_cast<ncclParamHandle_t>(&n), &n), ncclInvalidArgument,
+                    "no handle");
+  EXPECT_NCCL_FAILS(ncclParamGetParameter("MUSTER_JOB_KEY", &value, &length), ncclInvalidUsage, "secret");
+  const char** keys = nullptr;
+  ASSERT_NCCL(ncclParamGetAllParameterKeys(&keys, &length));
+  const std::vector<std::string> all(keys, keys + length);
+  EXPECT_THAT(all, testing::IsSupersetOf({"MUSTER_ALGO", "NCCL_DEBUG", "NCCL_SOCKET_IFNAME"}));
+  for (const std::string& key : all) EXPECT_NCCL(ncclParamBind(&handle, key.c_str())) << key;
+  ncclParamDumpAll();
+}
+
+// --- GPU kernels that communicate ---
+
+TEST(NcclDevice, ResourcesOfKernelsAreRefused) {
+  AllRanks ranks(2);
+  const char* reason = "there are none on host memory";
+  EXPECT_NCCL_FAILS(ncclDevCommCreate(ranks[0], nullptr, nullptr), ncclInvalidUsage, reason);
+  EXPECT_NCCL_FAILS(ncclDevCommDestroy(ranks[0], nullptr), ncclInvalidUsage, reason);
+  EXPECT_NCCL_FAILS(ncclLsaBarrierCreateRequirement({2, 0, 1}, 1, nullptr, nullptr), ncclInvalidUsage,
+                    reason);
+  EXPECT_NCCL_FAILS(ncclGinBarrierCreateRequirement(ranks[0], {2, 0, 1}, 1, nullptr, nullptr),
+                    ncclInvalidUsage, reason);
+  EXPECT_NCCL_FAILS(ncclLLA2ACreateRequirement(1, 1, nullptr, nullptr), ncclInvalidUsage, reason);
+  EXPECT_EQ(ncclLLA2ACalcSlots(8, 8), 0);
+}
+
+TEST(NcclDevice, TeamsAreSetsOfRanks) {
+  AllRanks ranks(3);
+  const auto expect = [](ncclTeam_t t, int n, int rank, int stride) {
+    EXPECT_EQ(t.nRanks, n);
+    EXPECT_EQ(t.rank, rank);
+    EXPECT_EQ(t.stride, stride);
+  };
+  expect(ncclTeamWorld(ranks[1]), 3, 1, 1);
+  expect(ncclTeamLsa(ranks[1]), 3, 1, 1);
+  expect(ncclTeamRail(ranks[1]), 1, 0, 3);
+  expect(ncclTeamWorld(nullptr), 0, 0, 0);
+  EXPECT_EQ(ncclTeamRankToWorld(ranks[1], ncclTeamWorld(ranks[1]), 2), 2);
+  EXPECT_EQ(ncclTeamRankToWorld(ranks[1], ncclTeamRail(ranks[1]), 0), 1);
+  EXPECT_EQ(ncclTeamRankToLsa(ranks[2], ncclTeamLsa(ranks[2]), 0), 0);
+  EXPECT_EQ(ncclTeamRankToWorld(ranks[1], ncclTeamWorld(ranks[1]), 3), -1);
+}
+
+}  // namespace
+}  // namespace muster
