@@ -169,7 +169,7 @@ TEST(Muster, PrintsItsOptionsAndVersion) {
   EXPECT_THAT(o.output, AllOf(HasSubstr("MUSTER_TIMEOUT"), HasSubstr("now set to 'info'"),
                               Not(HasSubstr("MUSTER_TEST"))));
   EXPECT_EQ(shell("$muster").status, 2);
-  EXPECT_THAT(shell("MUSTER_JOB_KEY=hidden $muster doctor --options").output, AllOf(HasSubstr("now set\n"), Not(HasSubstr("hidden"))));
+  EXPECT_THAT(shell("MUSTER_JOB_KEY=hidden $muster doctor --options").output, AllOf(HasSubstr("now set (environment)"), Not(HasSubstr("hidden"))));
 }
 
 }  // namespace

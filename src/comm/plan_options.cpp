@@ -122,7 +122,7 @@ NcclAlgo read_nccl_algo(const std::string& text) {
     for (const std::string_view word : split(list, ',')) {
       if (trim(word).empty()) continue;
       any = true;
-      ring = ring || known(text, word, "algorithm", kNcclAlgorithms) == "ring";
+      if (known(text, word, "algorithm", kNcclAlgorithms) == "ring") ring = true;
     }
     if (!any || (inverted && !ring)) continue;  // what Muster doesn't have is excluded anyway
     if (!ring)

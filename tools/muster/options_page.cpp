@@ -75,7 +75,7 @@ The bounds on channels follow NCCL: `CTAS` beats `NCHANNELS` beats `NRINGS`, and
 
 ## The log
 
-`NCCL_DEBUG` works as with NCCL. `MUSTER_LOG`, where it is set, decides the level in its place.
+`NCCL_DEBUG` means what it means to NCCL. `MUSTER_LOG`, where it is set, decides the level in its place.
 
 | NCCL_DEBUG | MUSTER_LOG | logged |
 |---|---|---|
