@@ -5,14 +5,18 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "perf/collective.h"
+#include "support/outcome.h"
 #include "support/perf.h"
+#include "support/processes.h"
 
 namespace muster::perf {
 namespace {
@@ -81,9 +85,20 @@ TEST(AllReducePerf, FlagsThatShapeTheRun) {
 }
 
 TEST(AllReducePerf, SplitsIntoJobs) {
-  const Finished o = shell("NCCL_TESTS_SPLIT='MOD 2' $muster run -n 4 all_reduce_perf -b 8 -e 64 -f 8 -n 2");
-  expect_right(o, 2, 2);
-  EXPECT_THAT(o.output, HasSubstr("# Collective test concluded: all_reduce_perf"));
+  const std::string run = " $muster run -n 4 all_reduce_perf -b 8 -e 64 -f 8 -n 2";
+  for (const std::string split : {"NCCL_TESTS_SPLIT='MOD 2'", "NCCL_TESTS_SPLIT=%2",
+                                  "NCCL_TESTS_SPLIT='AND 0x1'", "NCCL_TESTS_SPLIT_MASK=1"}) {
+    const Finished o = shell(split + run);
+    expect_right(o, 2, 4);
+    for (const char* line :
+         {"#  Rank  0 Group  0 ", "#  Rank  1 Group  1 ", "#  Rank  2 Group  0 ", "#  Rank  3 Group  1 "})
+      EXPECT_THAT(o.output, HasSubstr(line)) << split;
+    EXPECT_THAT(o.output, HasSubstr("# Collective test concluded: all_reduce_perf"));
+  }
+  expect_right(shell("NCCL_TESTS_SPLIT='DIV 3'" + run), 2, 4);    // three and one
+  expect_right(shell("NCCL_TESTS_SPLIT='OR 0b11'" + run), 2, 4);  // all in one
+  expect_right(shell("NCCL_TESTS_SPLIT=%2" + run + " -t 2"), 2, 8);
+  EXPECT_EQ(shell("NCCL_TESTS_SPLIT='XOR 1'" + run).status, 6);
 }
 
 TEST(AllReducePerf, ExitStatuses) {
@@ -136,7 +151,7 @@ TEST(AllReducePerf, WritesJson) {
 
 // An all-reduce that does one thing wrong.
 template <void (*spoil)(int rank, const Call&)>
-int run_spoiled(std::string& output) {
+int run_spoiled(std::string& output, const char* threads = "2") {
   const Collective c{
       .name = "all_reduce",
       .traffic = Traffic::all_reduce,
@@ -154,7 +169,7 @@ int run_spoiled(std::string& output) {
             communicator.all_reduce(call.send, call.recv, call.count, call.type, call.op, call.stream);
             spoil(communicator.rank(), call);
           }};
-  std::vector<std::string> words = {"x_perf", "-t", "2", "-b", "64", "-e", "64", "-n", "1"};
+  std::vector<std::string> words = {"x_perf", "-t", threads, "-b", "64", "-e", "64", "-n", "1"};
   std::vector<char*> argv;
   for (std::string& w : words) argv.push_back(w.data());
   testing::internal::CaptureStdout();
@@ -189,6 +204,21 @@ TEST(Perf, WrongDataIsNoticedOnEveryRank) {
   EXPECT_EQ(run_spoiled<write_before>(output), 7);
   EXPECT_EQ(run_spoiled<change_what_was_sent>(output), 7);
   EXPECT_THAT(output, HasSubstr("Out of bounds values : 1 FAILED"));
+}
+
+void flip_a_bit_in_process_3(int, const Call& c) {
+  if (std::string_view(std::getenv("RANK")) == "3") static_cast<char*>(c.recv)[0] ^= 1;
+}
+
+TEST(Perf, WrongDataOfAnotherJobIsNoticed) {
+  const test::Variable split("NCCL_TESTS_SPLIT", "DIV 2");
+  test::run_processes(4, [](int rank) {
+    std::string output;
+    EXPECT_EQ(run_spoiled<flip_a_bit_in_process_3>(output, "1"), 7);
+    if (rank == 0) {
+      EXPECT_THAT(output, HasSubstr("Out of bounds values : 2 FAILED"));
+    }
+  });
 }
 
 TEST(Perf, AFailureEndsAllThreads) {

@@ -106,6 +106,7 @@ Job join_job(const Args& args) {
 
   Job job;
   job.prints = world_rank == 0;
+  job.everyone = all;
   std::map<std::string, size_t> processes_of_host;
   for (const ProcessInfo& p : all) ++processes_of_host[p.host];
   int first = -1;  // of my colour, among all
@@ -119,7 +120,7 @@ Job join_job(const Args& args) {
   }
   job.nranks = static_cast<int>(job.processes.size()) * ranks_here;
 
-  if (world && job.nranks == world.size()) {  // one rank in each process: they have met already
+  if (world && job.processes.size() == all.size() && ranks_here == 1) {  // they have met already
     job.ranks.push_back(std::move(world));
     return job;
   }
@@ -129,8 +130,18 @@ Job join_job(const Args& args) {
     job.ranks.resize(static_cast<size_t>(ranks_here));
   else
     job.ranks = make_communicators(job, 0, ranks_here);
-  if (world) world.destroy();
+  if (job.processes.size() < all.size())
+    job.world = std::move(world);
+  else if (world)
+    world.destroy();
   return job;
+}
+
+size_t sum_over_jobs(Job& job, size_t of_this_job) {
+  if (!job.world) return of_this_job;
+  size_t sum = 0;
+  for (const size_t n : all_gather(&job.world, job.process == 0 ? of_this_job : 0)) sum += n;
+  return sum;
 }
 
 std::vector<Communicator> make_communicators(const Job& job, int begin, int end) {

@@ -20,8 +20,9 @@ struct ProcessInfo {
 };
 
 struct Job {
-  // The processes of this one's colour, by rank, and the place of this one among them.
-  std::vector<ProcessInfo> processes;
+  // All processes that were started together, and those of this one's colour: by rank, and this one's place
+  // among them.
+  std::vector<ProcessInfo> everyone, processes;
   int process = 0;
   bool prints = false;  // this process prints the table: the first of all
   int nranks = 0;
@@ -30,12 +31,16 @@ struct Job {
   // threads.
   std::vector<Communicator> ranks;
   UniqueId id{};
+  Communicator world;  // of everyone, a rank each; only where there are several jobs
 
   int first_rank() const { return process * (nranks / static_cast<int>(processes.size())); }
 };
 
 // Meets the other processes. Throws muster::Error.
 Job join_job(const Args& args);
+
+// The sum over all jobs of a number that the processes of each job agree on. Every process calls it.
+size_t sum_over_jobs(Job& job, size_t of_this_job);
 
 // The communicators of the ranks [begin, end) of this process, made in one group.
 std::vector<Communicator> make_communicators(const Job& job, int begin, int end);

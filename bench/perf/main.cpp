@@ -56,9 +56,11 @@ bool wants_roof(const Args& args, const Job& job) {
          args.iterations >= 10 && std::none_of(job.processes.begin(), job.processes.end(), elsewhere);
 }
 
-Exit conclude(Job& job, const Totals& totals, double minimum_bandwidth, Report* report) {
+Exit conclude(Job& job, Totals totals, double minimum_bandwidth, Report* report) {
+  totals.wrong = sum_over_jobs(job, totals.wrong);
   if (report) report->footer(totals, minimum_bandwidth);
   for (Communicator& c : job.ranks) c.destroy();
+  if (job.world) job.world.destroy();
   return totals.wrong || !totals.fast(minimum_bandwidth) ? Exit::wrong_data : Exit::success;
 }
 

@@ -147,7 +147,7 @@ void Report::header(size_t buffer_bytes) {
   const int ranks_here = job_.nranks / static_cast<int>(job_.processes.size());
   std::map<std::string, int> used_of_host;
   int rank = 0;
-  for (const ProcessInfo& p : job_.processes)
+  for (const ProcessInfo& p : job_.everyone)
     for (int i = 0; i < ranks_here; ++i, ++rank) {
       const int device = used_of_host[p.host]++;
       fmt::print("#  Rank {:2} Group {:2} Pid {:6} on {:>10} device {:2} [host] {}\n", rank, p.color, p.pid,
