@@ -55,14 +55,29 @@ using test::rows_of;
 using test::shell;
 using testing::HasSubstr;
 
-struct Program {
-  Collective (*collective)();
-  // By hand, among 3 ranks (hypercube: 4) for 100000 bytes of floats. A share is 25000 / 3 elements, in whole
-  // 16 bytes: 8332 (hypercube: 25000 / 4: 6248).
+// A row of 100000 bytes of floats, by hand. A share is 25000 / n elements, in whole 16 bytes: 12500, 8332,
+// 6248, 3124.
+struct ByHand {
+  int ranks;
   size_t size, count;
   double algorithm_bytes, bus_per_algorithm;
-  // By hand, among 2 ranks for 1 MiB of floats.
-  double read_mib, written_mib;
+};
+const std::vector<ByHand> kAllReduce = {
+    {2, 100000, 25000, 100000, 1}, {3, 100000, 25000, 100000, 4.0 / 3}, {8, 100000, 25000, 100000, 1.75}};
+const std::vector<ByHand> kShare = {
+    {2, 100000, 12500, 100000, 0.5}, {3, 99984, 8332, 99984, 2.0 / 3}, {8, 99968, 3124, 99968, 0.875}};
+const std::vector<ByHand> kWhole = {
+    {2, 100000, 25000, 100000, 1}, {3, 100000, 25000, 100000, 1}, {8, 100000, 25000, 100000, 1}};
+const std::vector<ByHand> kHypercube = {
+    {2, 100000, 12500, 50000, 1}, {4, 99968, 6248, 74976, 1}, {8, 99968, 3124, 87472, 1}};
+// 1/28 to 7/28 of 99968 bytes, each in whole 16 bytes: 3568 + 7136 + 10704 + 14272 + 17840 + 21408 + 24992.
+const std::vector<ByHand> kAllToAllV = {
+    {2, 100000, 12500, 100000, 0.5}, {3, 99984, 8332, 99984, 2.0 / 3}, {8, 99920, 3124, 99920, 0.875}};
+
+struct Program {
+  Collective (*collective)();
+  const std::vector<ByHand>& by_hand;
+  double read_mib, written_mib;  // by hand, among 2 ranks for 1 MiB of floats
 
   std::string name() const { return collective().name; }
   int ranks() const { return collective == hypercube ? 4 : 3; }
@@ -70,12 +85,10 @@ struct Program {
 std::ostream& operator<<(std::ostream& out, const Program& p) { return out << p.name(); }
 
 const Program kPrograms[] = {
-    {all_reduce, 100000, 25000, 100000, 4.0 / 3, 2, 2}, {all_gather, 99984, 8332, 99984, 2.0 / 3, 1, 2},
-    {broadcast, 100000, 25000, 100000, 1, 1, 2},        {reduce_scatter, 99984, 8332, 99984, 2.0 / 3, 2, 1},
-    {reduce, 100000, 25000, 100000, 1, 2, 1},           {alltoall, 99984, 8332, 99984, 2.0 / 3, 2, 2},
-    {alltoallv, 99984, 8332, 99984, 2.0 / 3, 2, 2},     {scatter, 99984, 8332, 99984, 2.0 / 3, 1, 1},
-    {gather, 99984, 8332, 99984, 2.0 / 3, 1, 1},        {sendrecv, 100000, 25000, 100000, 1, 2, 2},
-    {hypercube, 99968, 6248, 74976, 1, 1, 2},
+    {all_reduce, kAllReduce, 2, 2}, {all_gather, kShare, 1, 2},    {broadcast, kWhole, 1, 2},
+    {reduce_scatter, kShare, 2, 1}, {reduce, kWhole, 2, 1},        {alltoall, kShare, 2, 2},
+    {alltoallv, kAllToAllV, 2, 2},  {scatter, kShare, 1, 1},       {gather, kShare, 1, 1},
+    {sendrecv, kWhole, 2, 2},       {hypercube, kHypercube, 1, 2},
 };
 
 class PerfProgram : public testing::TestWithParam<Program> {
@@ -120,9 +133,8 @@ TEST_P(PerfProgram, RanksAsProcesses) {
 }
 
 TEST_P(PerfProgram, TypesAndOperators) {
-  expect_right(
-      run() + " -t " + std::to_string(GetParam().ranks()) + " -d all -o all -b 999 -e 999 -n 1 -w 0",
-      collective().reduces ? 12 * 6 : 12);
+  expect_right(run() + " -t " + std::to_string(GetParam().ranks()) + " -d all -o all -b 999 -e 999 -n 1 -w 0",
+               collective().reduces ? 12 * 6 : 12);
 }
 
 TEST_P(PerfProgram, EachRankAsRoot) {
@@ -172,15 +184,17 @@ nlohmann::json json_of(const std::string& command) {
 }
 
 TEST_P(PerfProgram, BandwidthsAreThoseComputedByHand) {
-  const Program& p = GetParam();
-  const auto row =
-      json_of(run() + " -t " + std::to_string(p.ranks()) + " -b 100000 -e 100000 -n 3")["results"][0];
-  EXPECT_EQ(row["size"], p.size);
-  EXPECT_EQ(row["count"], p.count);
-  for (const char* half : {"out_of_place", "in_place"}) {
-    const double time = row[half]["time"], algorithm = row[half]["alg_bw"], bus = row[half]["bus_bw"];
-    EXPECT_NEAR(algorithm * time * 1e3 / p.algorithm_bytes, 1, 1e-9) << half;
-    EXPECT_NEAR(bus / algorithm, p.bus_per_algorithm, 1e-9) << half;
+  for (const ByHand& b : GetParam().by_hand) {
+    SCOPED_TRACE(b.ranks);
+    const auto row =
+        json_of(run() + " -t " + std::to_string(b.ranks) + " -b 100000 -e 100000 -n 3")["results"][0];
+    EXPECT_EQ(row["size"], b.size);
+    EXPECT_EQ(row["count"], b.count);
+    for (const char* half : {"out_of_place", "in_place"}) {
+      const double time = row[half]["time"], algorithm = row[half]["alg_bw"], bus = row[half]["bus_bw"];
+      EXPECT_NEAR(algorithm * time * 1e3 / b.algorithm_bytes, 1, 1e-9) << half;
+      EXPECT_NEAR(bus / algorithm, b.bus_per_algorithm, 1e-9) << half;
+    }
   }
 }
 

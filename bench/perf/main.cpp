@@ -68,6 +68,10 @@ Exit run(Args& args, const Collective& collective, const std::string& program, i
   const double minimum = minimum_bandwidth();
   if (std::getenv("NCCL_TESTS_DEVICE"))
     args.notes.push_back("NCCL_TESTS_DEVICE: there are no devices to choose from on host memory");
+  if (const char* blocking = std::getenv("NCCL_COMM_BLOCKING"); blocking && std::string_view(blocking) == "0")
+    args.notes.push_back(
+        "NCCL_COMM_BLOCKING=0: calls are waited for all the same, as what is timed ends with them");
+  setenv("NCCL_COMM_BLOCKING", "1", 1);
   const double before = resident();
   Job job = join_job(args);
   const double connected = resident();
