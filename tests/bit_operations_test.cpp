@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "algorithms/algorithms.h"
+#include "base/math.h"
 #include "kernels_reference.h"
 #include "muster/muster.h"
 #include "support/outcome.h"
@@ -26,9 +26,7 @@ constexpr size_t kGuard = 64;
 
 // Zeros of both signs, NaNs, and any bits: what logical operations must tell apart.
 uint64_t value(DataType type, int rank, size_t i) {
-  std::mt19937_64 random(static_cast<uint64_t>(rank) * 1000003 + i * 7919 + static_cast<uint64_t>(type));
-  random.discard(3);
-  const uint64_t bits = random(), size = size_of(type);
+  const uint64_t bits = mix64(static_cast<uint64_t>(rank) * 1000003 + i * 7919 + static_cast<uint64_t>(type) + 1), size = size_of(type);
   const uint64_t sign = reference::is_integer(type) ? 0 : uint64_t{1} << (8 * size - 1);
   if (i % 3 == 0) return bits % 2 ? sign : 0;
   if (i % 11 == 1 && sign) return sign - 1;

@@ -114,7 +114,7 @@ TEST(Checker, DeadlockOfAll) {
   for (int r = 0; r < 3; ++r) {  // everybody receives first
     Builder b("hand-made", Coll::all_gather, 3, r);
     const auto me = static_cast<uint32_t>(r);
-    b.step(0, {slot((r + 2) % 3)}, {output((me + 2) % 3), slot((r + 1) % 3)});
+    b.step((me + 2) % 3, {slot((r + 2) % 3)}, {output((me + 2) % 3), slot((r + 1) % 3)});
     p.push_back(b.done());
   }
   expect_wrong(p,
@@ -255,13 +255,25 @@ TEST(Checker, OutputHoldsAnotherRanksData) {
   auto p = make(Coll::all_gather, "direct", 3);
   auto& steps = steps_of(p[0]);
   std::swap(steps[1].destinations, steps[2].destinations);
-  expect_wrong(p, HasSubstr("rank 0: expected rank 1's data in rank 0's output(1), found rank 2's"));
+  expect_wrong(p, HasSubstr("expected chunks as long as output(1)'s, found the length of chunk 2"));
+  std::swap(steps[1].extent, steps[2].extent);
+  expect_wrong(p, AllOf(HasSubstr("rank 0, channel 0, loop 0, step 1"), HasSubstr("as long as chunk 1 and following from rank 2"),
+                        HasSubstr("found a message of 1 chunks as long as chunk 2")));
+}
+
+TEST(Checker, DataOfAnotherChunkByWayOfScratch) {
+  auto p = make(Coll::all_gather, "direct", 3);
+  p[0].buffer_chunks[kScratch] = 1;
+  auto& steps = steps_of(p[0]);
+  steps.push_back({{output(2)}, {scratch(0)}, 2, 1, false});
+  steps.push_back({{scratch(0)}, {output(1)}, 1, 1, false});
+  expect_wrong(p, HasSubstr("expected data of chunk 1, whose length the step has, found data of chunk 2"));
 }
 
 TEST(Checker, OutputHoldsAnotherChunk) {
   auto p = make(Coll::all_to_all, "pairwise", 3);
   steps_of(p[0])[0].sources[0].chunk = 2;  // for rank 1
-  expect_wrong(p, HasSubstr("expected chunk 1, unit 0 of the data in rank 1's output(0), found chunk 2"));
+  expect_wrong(p, HasSubstr("(input(2) -> slot(1)): expected chunks as long as input(2)'s, found the length of chunk 1"));
 }
 
 TEST(Checker, OutputOfOthersThanTheRoot) {
@@ -290,6 +302,22 @@ TEST(Checker, PlacesThatDoNotExist) {
   expect_wrong(p, HasSubstr("expected a peer in 0..1 other than the rank itself, found 0"));
 }
 
+// A rank that takes an empty chunk for one that isn't would wait for a message that nobody sends.
+TEST(Checker, ChunksOfDifferentLengths) {
+  const auto p = make(Coll::all_gather, "ring", 3);
+  for (const std::vector<int>& lengths : {std::vector<int>{0, 2, 1}, {0, 0, 0}, {2, 2, 2}}) {
+    const CheckResult result = check(p, {.slots = 2, .tiles = 2, .lengths = lengths});
+    EXPECT_TRUE(result.ok) << result.message;
+  }
+  EXPECT_THAT(check(p, {.lengths = {1, 1}}).message, HasSubstr("expected 3 lengths, found 2"));
+
+  // A message too many is one only if there is something in it.
+  auto wrong = make(Coll::all_gather, "direct", 2);
+  steps_of(wrong[0]).push_back({{output(1)}, {slot(1)}, 1, 1, false});
+  EXPECT_THAT(check(wrong, {.tiles = 2, .lengths = {2, 0}}).message, testing::IsEmpty());
+  EXPECT_THAT(check(wrong, {.tiles = 2, .lengths = {2, 1}}).message, HasSubstr("found a message of 1 chunks as long as chunk 1"));
+}
+
 TEST(Checker, LengthOfAnotherChunk) {
   auto p = make(Coll::all_reduce, "direct", 3);
   steps_of(p[0])[0].extent = 2;
@@ -298,12 +326,13 @@ TEST(Checker, LengthOfAnotherChunk) {
 
 TEST(Checker, CombiningDifferentPlaces) {
   Builder a("hand-made", Coll::reduce_scatter, 2, 0), b("hand-made", Coll::reduce_scatter, 2, 1);
-  a.step(0, {contribution(0)}, {slot(1)});  // should be chunk 1
-  a.finish(0, {contribution(0), slot(1)}, {output(0)});
+  a.use_scratch(1);
+  a.step(0, {contribution(0)}, {scratch(0)});
+  a.step(1, {scratch(0), contribution(1)}, {slot(1)});
   b.step(0, {contribution(0)}, {slot(0)});
-  b.finish(0, {slot(0), contribution(1)}, {output(0)});
+  b.finish(1, {slot(0), contribution(1)}, {output(0)});
   expect_wrong({a.done(), b.done()},
-               AllOf(HasSubstr("rank 1, channel 0, loop 0, step 1"), HasSubstr("expected chunk 0, unit 0"),
+               AllOf(HasSubstr("rank 0, channel 0, loop 0, step 1"), HasSubstr("expected chunk 0, unit 0"),
                      HasSubstr("found chunk 1")));
 }
 

@@ -138,6 +138,31 @@ class MUSTER_API Communicator {
   void gather(const void* send, void* recv, size_t count, DataType type, int root, HostStream* stream = nullptr);
   // send at root: size() * count elements; recv: count.
   void scatter(const void* send, void* recv, size_t count, DataType type, int root, HostStream* stream = nullptr);
+  // V-variants: a count for each rank, 0 included. Displacements are where each rank's part begins in that buffer, in
+  // elements from its start; none (an empty span) = one part behind the other in rank order. They need not agree between
+  // ranks. Parts of a receive buffer must not overlap. A rank that sends or receives nothing may pass null for that buffer.
+  // What a rank sends to itself and expects from itself must be equal in number. Counts that don't fit together: invalid_usage
+  // on all ranks, with both.
+  //
+  // send: send_count = recv_counts[rank()] elements; recv_counts: of all ranks, equal on all of them. In place: send is where
+  // this rank's part of recv is.
+  void all_gather_v(const void* send, size_t send_count, void* recv, std::span<const size_t> recv_counts, std::span<const size_t> displacements,
+                    DataType type, HostStream* stream = nullptr);
+  // send: the sum of recv_counts, one rank's part behind the other; recv: recv_counts[rank()]; recv_counts equal on all
+  // ranks. In place: recv is where this rank's part of send is.
+  void reduce_scatter_v(const void* send, void* recv, std::span<const size_t> recv_counts, DataType type, ReduceOp op,
+                        HostStream* stream = nullptr);
+  // send_counts[r] elements go to rank r, recv_counts[r] come from it: what that rank has as its send_counts for this one.
+  // In place: send == recv, with equal counts and displacements for both.
+  void all_to_all_v(const void* send, std::span<const size_t> send_counts, std::span<const size_t> send_displacements, void* recv,
+                    std::span<const size_t> recv_counts, std::span<const size_t> recv_displacements, DataType type,
+                    HostStream* stream = nullptr);
+  // recv, recv_counts and displacements are the root's; other ranks may pass anything. In place at the root, as in all_gather_v.
+  void gather_v(const void* send, size_t send_count, void* recv, std::span<const size_t> recv_counts, std::span<const size_t> displacements,
+                DataType type, int root, HostStream* stream = nullptr);
+  // send, send_counts and displacements are the root's. In place at the root: recv is where its part of send is.
+  void scatter_v(const void* send, std::span<const size_t> send_counts, std::span<const size_t> displacements, void* recv, size_t recv_count,
+                 DataType type, int root, HostStream* stream = nullptr);
   // Between two ranks messages match in call order; counts and types must be equal. Any set of sends and receives
   // inside one group completes, whatever their order.
   void send(const void* buffer, size_t count, DataType type, int peer, HostStream* stream = nullptr);

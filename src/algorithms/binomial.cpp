@@ -66,16 +66,17 @@ Program binomial_reduce(const Shape& s) {
 Program binomial_gather(const Shape& s) {
   Builder b = start("binomial", Coll::gather, s);
   const Tree t(s);
+  const uint32_t mine = chunk_of_me(s);
   if (t.parent < 0) {
-    b.step(0, {input(0)}, {output(chunk_of(s.root, s))});
-    for (const auto& c : t.children) b.step(0, {slot(c.rank)}, {output(chunk_of(c.rank, s))}, c.size);
+    b.step(mine, {input(0)}, {output(mine)});
+    for (const auto& c : t.children) b.step(chunk_of(c.rank, s), {slot(c.rank)}, {output(chunk_of(c.rank, s))}, c.size);
   } else if (t.children.empty()) {
-    b.step(0, {input(0)}, {slot(t.parent)});
+    b.step(mine, {input(0)}, {slot(t.parent)});
   } else {
     b.use_scratch(t.size);
-    b.step(0, {input(0)}, {scratch(0)});
-    for (const auto& c : t.children) b.step(0, {slot(c.rank)}, {scratch(c.offset)}, c.size);
-    b.step(0, {scratch(0)}, {slot(t.parent)}, t.size);
+    b.step(mine, {input(0)}, {scratch(0)});
+    for (const auto& c : t.children) b.step(chunk_of(c.rank, s), {slot(c.rank)}, {scratch(c.offset)}, c.size);
+    b.step(mine, {scratch(0)}, {slot(t.parent)}, t.size);
   }
   return b.done();
 }
@@ -83,16 +84,17 @@ Program binomial_gather(const Shape& s) {
 Program binomial_scatter(const Shape& s) {
   Builder b = start("binomial", Coll::scatter, s);
   const Tree t(s);
+  const uint32_t mine = chunk_of_me(s);
   if (t.parent < 0) {
-    for (const auto& c : t.children) b.step(0, {input(chunk_of(c.rank, s))}, {slot(c.rank)}, c.size);
-    b.step(0, {input(chunk_of(s.root, s))}, {output(0)});
+    for (const auto& c : t.children) b.step(chunk_of(c.rank, s), {input(chunk_of(c.rank, s))}, {slot(c.rank)}, c.size);
+    b.step(mine, {input(mine)}, {output(0)});
   } else if (t.children.empty()) {
-    b.step(0, {slot(t.parent)}, {output(0)});
+    b.step(mine, {slot(t.parent)}, {output(0)});
   } else {
     b.use_scratch(t.size);
-    b.step(0, {slot(t.parent)}, {scratch(0)}, t.size);
-    for (const auto& c : t.children) b.step(0, {scratch(c.offset)}, {slot(c.rank)}, c.size);
-    b.step(0, {scratch(0)}, {output(0)});
+    b.step(mine, {slot(t.parent)}, {scratch(0)}, t.size);
+    for (const auto& c : t.children) b.step(chunk_of(c.rank, s), {scratch(c.offset)}, {slot(c.rank)}, c.size);
+    b.step(mine, {scratch(0)}, {output(0)});
   }
   return b.done();
 }

@@ -61,10 +61,13 @@ Program direct_reduce(const Shape& s) {
 Program direct_gather(const Shape& s) {
   Builder b = start("direct", Coll::gather, s);
   if (s.rank == s.root) {
-    b.step(0, {input(0)}, {output(chunk_of_me(s))});
-    for (const Ref& from : slots_of_others(s)) b.step(0, {from}, {output(static_cast<uint32_t>(from.peer))});
+    b.step(chunk_of_me(s), {input(0)}, {output(chunk_of_me(s))});
+    for (const Ref& from : slots_of_others(s)) {
+      const auto c = static_cast<uint32_t>(from.peer);
+      b.step(c, {from}, {output(c)});
+    }
   } else {
-    b.step(0, {input(0)}, {slot(s.root)});
+    b.step(chunk_of_me(s), {input(0)}, {slot(s.root)});
   }
   return b.done();
 }
@@ -72,10 +75,13 @@ Program direct_gather(const Shape& s) {
 Program direct_scatter(const Shape& s) {
   Builder b = start("direct", Coll::scatter, s);
   if (s.rank == s.root) {
-    for (const Ref& to : slots_of_others(s)) b.step(0, {input(static_cast<uint32_t>(to.peer))}, {to});
-    b.step(0, {input(chunk_of_me(s))}, {output(0)});
+    for (const Ref& to : slots_of_others(s)) {
+      const auto c = static_cast<uint32_t>(to.peer);
+      b.step(c, {input(c)}, {to});
+    }
+    b.step(chunk_of_me(s), {input(chunk_of_me(s))}, {output(0)});
   } else {
-    b.step(0, {slot(s.root)}, {output(0)});
+    b.step(chunk_of_me(s), {slot(s.root)}, {output(0)});
   }
   return b.done();
 }
@@ -84,11 +90,11 @@ Program direct_scatter(const Shape& s) {
 // overwritten unsent.
 Program pairwise_all_to_all(const Shape& s) {
   Builder b = start("pairwise", Coll::all_to_all, s);
-  for (const Ref& to : slots_of_others(s)) b.step(0, {input(static_cast<uint32_t>(to.peer))}, {to});
-  b.step(0, {input(chunk_of_me(s))}, {output(chunk_of_me(s))});
+  for (const Ref& to : slots_of_others(s)) b.step(chunk_between(s.rank, to.peer, s), {input(static_cast<uint32_t>(to.peer))}, {to});
+  b.step(chunk_between(s.rank, s.rank, s), {input(chunk_of_me(s))}, {output(chunk_of_me(s))});
   for (int i = 1; i < s.nranks; ++i) {
     const int from = wrap(s.rank - i, s.nranks);
-    b.step(0, {slot(from)}, {output(static_cast<uint32_t>(from))});
+    b.step(chunk_between(from, s.rank, s), {slot(from)}, {output(static_cast<uint32_t>(from))});
   }
   return b.done();
 }

@@ -66,6 +66,11 @@ inline int wrap(int r, int n) { return ((r % n) + n) % n; }
 inline uint32_t chunk_of(int r, const Shape& s) { return static_cast<uint32_t>(wrap(r, s.nranks)); }
 inline uint32_t chunk_of_me(const Shape& s) { return static_cast<uint32_t>(s.rank); }
 
+// What rank `from` has for rank `to` in all_to_all.
+inline uint32_t chunk_between(int from, int to, const Shape& s) {
+  return static_cast<uint32_t>(from) * static_cast<uint32_t>(s.nranks) + static_cast<uint32_t>(to);
+}
+
 // Slots to (or from) all other ranks: rank + 1 first, so that not everybody turns to rank 0 at once.
 inline Refs slots_of_others(const Shape& s) {
   Refs refs;

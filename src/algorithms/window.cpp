@@ -43,15 +43,17 @@ Program window_all_reduce(const Shape& s) {
 Program window_reduce_scatter(const Shape& s) {
   Builder b = start("window", Coll::reduce_scatter, s);
   const uint32_t c = chunk_of_me(s);
-  b.finish(0, windows_by_rank(s, kInput, c, contribution(c)), {output(0)});
+  b.finish(c, windows_by_rank(s, kInput, c, contribution(c)), {output(0)});
   return all_leave_together(std::move(b), s);
 }
 
 Program window_all_gather(const Shape& s) {
   Builder b = start("window", Coll::all_gather, s);
-  b.step(0, {input(0)}, {output(chunk_of_me(s))});
-  for (const Ref& other : slots_of_others(s))
-    b.step(0, {window(other.peer, kInput, 0)}, {output(static_cast<uint32_t>(other.peer))});
+  b.step(chunk_of_me(s), {input(0)}, {output(chunk_of_me(s))});
+  for (const Ref& other : slots_of_others(s)) {
+    const auto c = static_cast<uint32_t>(other.peer);
+    b.step(c, {window(other.peer, kInput, 0)}, {output(c)});
+  }
   return all_leave_together(std::move(b), s);
 }
 
@@ -73,22 +75,23 @@ Program window_reduce(const Shape& s) {
 // Not in place: a rank would overwrite what others have yet to read.
 Program window_all_to_all(const Shape& s) {
   Builder b = start("window", Coll::all_to_all, s);
-  b.step(0, {input(chunk_of_me(s))}, {output(chunk_of_me(s))});
+  b.step(chunk_between(s.rank, s.rank, s), {input(chunk_of_me(s))}, {output(chunk_of_me(s))});
   for (const Ref& other : slots_of_others(s))
-    b.step(0, {window(other.peer, kInput, chunk_of_me(s))}, {output(static_cast<uint32_t>(other.peer))});
+    b.step(chunk_between(other.peer, s.rank, s), {window(other.peer, kInput, chunk_of_me(s))}, {output(static_cast<uint32_t>(other.peer))});
   return all_leave_together(std::move(b), s);
 }
 
 Program window_gather(const Shape& s) {
   Builder b = start("window", Coll::gather, s);
-  b.step(0, {input(0)},
+  b.step(chunk_of_me(s), {input(0)},
          {s.rank == s.root ? output(chunk_of_me(s)) : window(s.root, kOutput, chunk_of_me(s))});
   return root_leaves_last(std::move(b), s);
 }
 
 Program window_scatter(const Shape& s) {
   Builder b = start("window", Coll::scatter, s);
-  b.step(0, {s.rank == s.root ? input(chunk_of_me(s)) : window(s.root, kInput, chunk_of_me(s))}, {output(0)});
+  b.step(chunk_of_me(s), {s.rank == s.root ? input(chunk_of_me(s)) : window(s.root, kInput, chunk_of_me(s))},
+         {output(0)});
   return root_leaves_last(std::move(b), s);
 }
 

@@ -1,5 +1,7 @@
 #include "muster/muster.h"
 
+#include <algorithm>
+
 #include "algorithms/algorithms.h"
 #include "base/error.h"
 #include "comm/state.h"
@@ -67,6 +69,74 @@ void Communicator::scatter(const void* send, void* recv, size_t count, DataType 
   submit(require(impl_), collective(Coll::scatter, send, recv, count, type, {}, root), stream);
 }
 
+// --- V-variants ---
+
+namespace {
+
+uint64_t end_of(const std::vector<ChunkTable::Chunk>& chunks) {
+  uint64_t end = 0;
+  for (const ChunkTable::Chunk& c : chunks)
+    if (c.count) end = std::max(end, c.begin + c.count);
+  return end;
+}
+
+// `lay_out_buffers` fills the table in.
+template <class F>
+void submit_uneven(const std::shared_ptr<Impl>& comm, Call call, HostStream* stream, F lay_out_buffers) {
+  Uneven uneven;
+  try {
+    comm->require_usable();
+    lay_out_buffers(&uneven.table);
+  } catch (...) {
+    abandon_group();
+    throw;
+  }
+  uneven.input_end = end_of(uneven.table.input);
+  uneven.output_end = end_of(uneven.table.output);
+  call.shape.count = is_pairwise(call.shape.coll) ? 1 : signature_of(uneven.agreed_counts(call.shape.coll));
+  call.uneven = &uneven;
+  submit(comm, call, stream);
+}
+
+}  // namespace
+
+void Communicator::all_gather_v(const void* send, size_t send_count, void* recv, std::span<const size_t> recv_counts,
+                                std::span<const size_t> displacements, DataType type, HostStream* stream) {
+  submit_uneven(require(impl_), collective(Coll::all_gather_v, send, recv, 0, type), stream, [&](ChunkTable* t) {
+    t->input = {{0, send_count}};
+    t->output = lay_out(Coll::all_gather_v, *impl_, {recv_counts, displacements, "recv_counts"}, type, true);
+  });
+}
+void Communicator::reduce_scatter_v(const void* send, void* recv, std::span<const size_t> recv_counts, DataType type, ReduceOp op,
+                                    HostStream* stream) {
+  submit_uneven(require(impl_), collective(Coll::reduce_scatter_v, send, recv, 0, type, op), stream, [&](ChunkTable* t) {
+    t->input = lay_out(Coll::reduce_scatter_v, *impl_, {recv_counts, {}, "recv_counts"}, type, false);
+    t->output = {{0, recv_counts[static_cast<size_t>(impl_->rank)]}};
+  });
+}
+void Communicator::all_to_all_v(const void* send, std::span<const size_t> send_counts, std::span<const size_t> send_displacements, void* recv,
+                                std::span<const size_t> recv_counts, std::span<const size_t> recv_displacements, DataType type,
+                                HostStream* stream) {
+  submit_uneven(require(impl_), collective(Coll::all_to_all_v, send, recv, 0, type), stream, [&](ChunkTable* t) {
+    t->input = lay_out(Coll::all_to_all_v, *impl_, {send_counts, send_displacements, "send_counts"}, type, false);
+    t->output = lay_out(Coll::all_to_all_v, *impl_, {recv_counts, recv_displacements, "recv_counts"}, type, true);
+  });
+}
+void Communicator::gather_v(const void* send, size_t send_count, void* recv, std::span<const size_t> recv_counts,
+                            std::span<const size_t> displacements, DataType type, int root, HostStream* stream) {
+  submit_uneven(require(impl_), collective(Coll::gather_v, send, recv, 0, type, {}, root), stream, [&](ChunkTable* t) {
+    t->input = {{0, send_count}};
+    if (impl_->rank == root) t->output = lay_out(Coll::gather_v, *impl_, {recv_counts, displacements, "recv_counts"}, type, true);
+  });
+}
+void Communicator::scatter_v(const void* send, std::span<const size_t> send_counts, std::span<const size_t> displacements, void* recv,
+                             size_t recv_count, DataType type, int root, HostStream* stream) {
+  submit_uneven(require(impl_), collective(Coll::scatter_v, send, recv, 0, type, {}, root), stream, [&](ChunkTable* t) {
+    if (impl_->rank == root) t->input = lay_out(Coll::scatter_v, *impl_, {send_counts, displacements, "send_counts"}, type, false);
+    t->output = {{0, recv_count}};
+  });
+}
+
 void Communicator::send(const void* buffer, size_t count, DataType type, int peer, HostStream* stream) {
   Call call;
   call.shape = {Coll::send_recv, type, RedOp::sum, 0, count};
@@ -107,7 +177,7 @@ std::string Communicator::explain(const std::string& collective, size_t count, D
   const Impl& impl = *require(impl_);
   for (int i = 0; i < kColls; ++i) {
     const Coll coll = static_cast<Coll>(i);
-    if (collective != name_of(coll) || coll == Coll::send_recv) continue;
+    if (collective != name_of(coll) || coll == Coll::send_recv || is_uneven(coll)) continue;
     const CallShape shape{coll, type, op.op, root, count};
     const auto describe = [](const Choice& c) {
       return fmt::format("{} ({}), {} channel{}, tile {} B{}", c.algorithm->name, c.algorithm->idea, c.channels, c.channels == 1 ? "" : "s",

@@ -41,7 +41,9 @@ void add(Batch& batch, const std::shared_ptr<Impl>& comm, const Call& call) {
     part = &batch.parts.back();
     part->comm = comm;
   }
-  (call.shape.coll == Coll::send_recv ? part->messages : part->collectives).push_back(call);
+  std::vector<Call>& calls = call.shape.coll == Coll::send_recv ? part->messages : part->collectives;
+  calls.push_back(call);
+  if (call.uneven) calls.back().uneven = part->uneven.emplace_back(std::make_shared<const Uneven>(*call.uneven)).get();
 }
 
 // Calls of one communicator run in the order in which they were made, on whatever streams.

@@ -67,7 +67,7 @@ class Exclusive {
 class CollectiveRun {
  public:
   CollectiveRun(Impl& comm, const Call& call) : comm_(comm), call_(call) {
-    comm.plan_for(call.shape, &plan_);
+    comm.plan_for(call, &plan_);
     ++comm.sequence;
     fingerprint_ = (plan_->shape_hash ^ comm.sequence * 0x9e3779b97f4a7c15ULL) & ~kMessageBit;
     if (comm.segment) comm.publish(call.shape, fingerprint_);
@@ -163,6 +163,7 @@ class CollectiveRun {
 
   void describe_buffers() {
     const CallShape& s = call_.shape;
+    if (const Uneven* u = call_.uneven) return describe_buffers(u->input_end * size_of(s.type), u->output_end * size_of(s.type));
     const uint64_t chunk = s.count * size_of(s.type);
     const auto n = static_cast<uint64_t>(comm_.size);
     const bool root = !rooted(s.coll) || s.root == comm_.rank;
@@ -172,6 +173,11 @@ class CollectiveRun {
     if (s.coll == Coll::all_gather || s.coll == Coll::all_to_all || s.coll == Coll::gather) out *= n;
     if (!root && (s.coll == Coll::broadcast || s.coll == Coll::scatter)) in = 0;
     if (!root && (s.coll == Coll::reduce || s.coll == Coll::gather)) out = 0;
+    describe_buffers(in, out);
+  }
+
+  void describe_buffers(uint64_t in, uint64_t out) {
+    const CallShape& s = call_.shape;
     mine_ = {};
     if (s.coll == Coll::all_to_all && call_.send == call_.recv) return;  // peers would read what was overwritten
     if (comm_.inputs.same_process) {
@@ -255,6 +261,24 @@ std::optional<PublishedCall> published_call(const Impl& comm, int rank, uint64_t
   return call;
 }
 
+// `theirs` beside this rank's call of the same number. Of counts that differ only a signature is published.
+std::string text_beside(const Call& mine, const PublishedCall& theirs) {
+  CallShape shape = theirs.shape;
+  shape.count = mine.shape.count;
+  if (!mine.uneven || is_pairwise(shape.coll) || shape != mine.shape) return theirs.text();
+  const auto counts = counts_of(theirs.shape.count, mine.uneven->agreed_counts(shape.coll));
+  return fmt::format("{}{} as call {}", to_string(shape, counts ? *counts : std::vector<uint64_t>()), counts ? "" : " with other counts", theirs.sequence);
+}
+
+// Only the two ends of a message know its length, and they differ; the calls are the same otherwise.
+[[noreturn]] void raise_count_mismatch(Impl& comm, const FingerprintMismatch& m, const CollectiveRun& collective) {
+  raise(comm, Result::invalid_usage,
+        fmt::format("communicator {}: counts don't match in {} as call {}: {} sends {} elements to {}, which expects {}. What one rank sends "
+                    "to another and what that one expects from it must be equal",
+                    comm.name, to_string(collective.call()), collective.sequence(), comm.rank_name(m.peer), m.found ^ collective.fingerprint(),
+                    comm.rank_name(comm.rank), m.expected ^ collective.fingerprint()));
+}
+
 [[noreturn]] void raise_mismatch(Impl& comm, const FingerprintMismatch& m, const CollectiveRun* collective) {
   if ((m.expected & kMessageBit) || !collective)
     raise(comm, Result::invalid_usage,
@@ -265,7 +289,11 @@ std::optional<PublishedCall> published_call(const Impl& comm, int rank, uint64_t
   const uint64_t now = collective->sequence();
   for (uint64_t s = now > kLedgerEntries ? now - kLedgerEntries + 1 : 1; s <= now; ++s) {
     const auto mine = published_call(comm, comm.rank, s), theirs = published_call(comm, m.peer, s);
-    if (mine && theirs && mine->fingerprint != theirs->fingerprint) raise_call_mismatch(comm, mine->text(), m.peer, theirs->text());
+    if (!mine || !theirs) continue;
+    if (mine->fingerprint != theirs->fingerprint)
+      raise_call_mismatch(comm, s == now ? fmt::format("{} as call {}", to_string(collective->call()), now) : mine->text(), m.peer,
+                          s == now ? text_beside(collective->call(), *theirs) : theirs->text());
+    if (s == now && is_uneven(theirs->shape.coll) && is_pairwise(theirs->shape.coll)) raise_count_mismatch(comm, m, *collective);
   }
   raise_call_mismatch(comm, fmt::format("{} as call {}", to_string(collective->call()), now), m.peer,
                       "something else (already too far ahead to tell)");
@@ -348,7 +376,7 @@ class PartWatch {
     for (int r = 0; r < comm_.size; ++r) {
       const auto theirs = published_call(comm_, r, sequence);
       if (!theirs || theirs->fingerprint == (*collective_)->fingerprint()) continue;
-      raise_call_mismatch(comm_, fmt::format("{} as call {}", to_string((*collective_)->call()), sequence), r, theirs->text());
+      raise_call_mismatch(comm_, fmt::format("{} as call {}", to_string((*collective_)->call()), sequence), r, text_beside((*collective_)->call(), *theirs));
     }
   }
 

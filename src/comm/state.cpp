@@ -13,14 +13,18 @@ namespace muster {
 
 using Impl = Communicator::Impl;
 
-std::string to_string(const CallShape& s) {
-  std::string text = fmt::format("{}(count {}, {}", name_of(s.coll), s.count, name_of(s.type));
+std::string to_string(const CallShape& s, std::span<const uint64_t> counts) {
+  std::string text = fmt::format("{}(", name_of(s.coll));
+  if (!is_uneven(s.coll)) text += fmt::format("count {}, ", s.count);
+  if (!counts.empty()) text += fmt::format("counts {}, ", to_string(counts));
+  text += name_of(s.type);
   if (reduces(s.coll)) text += fmt::format(", {}", name_of(s.op));
   if (rooted(s.coll)) text += fmt::format(", root {}", s.root);
   return text + ")";
 }
 
 std::string to_string(const Call& c) {
+  if (c.uneven) return to_string(c.shape, c.uneven->agreed_counts(c.shape.coll));
   if (c.shape.coll != Coll::send_recv) return to_string(c.shape);
   return fmt::format("{}(count {}, {}, peer {})", c.is_send ? "send" : "recv", c.shape.count, name_of(c.shape.type), c.peer);
 }
@@ -113,8 +117,17 @@ void require_operation(const CallShape& s) {
          name_of(s.coll), name_of(s.op), name_of(s.type));
 }
 
-// Bytes that the widest processors can address.
-constexpr uint64_t kAddressSpace = uint64_t{1} << 57;
+void require_addressable(const CallShape& s, uint64_t n) {
+  if (s.count > kAddressSpace / size_of(s.type) / n) [[unlikely]]
+    fail(Result::invalid_argument, "{}: count {} times {} bytes times {} ranks is more than an address space holds", name_of(s.coll), s.count,
+         size_of(s.type), n);
+}
+
+void require_root(const Call& call, const Impl& comm) {
+  const CallShape& s = call.shape;
+  if (rooted(s.coll) && (s.root < 0 || s.root >= comm.size)) [[unlikely]]
+    fail(Result::invalid_argument, "{} on rank {}: root {} is not in 0..{}", to_string(call), comm.rank, s.root, comm.size - 1);
+}
 
 // Chunks of the send and receive buffers, in units of count.
 std::pair<uint64_t, uint64_t> extents(Coll coll, uint64_t n) {
@@ -127,9 +140,8 @@ std::pair<uint64_t, uint64_t> extents(Coll coll, uint64_t n) {
     case Coll::reduce_scatter:
     case Coll::scatter: return {n, 1};
     case Coll::all_to_all: return {n, n};
-    case Coll::send_recv: break;
+    default: return {1, 1};
   }
-  return {1, 1};
 }
 
 }  // namespace
@@ -142,16 +154,21 @@ void Impl::validate(const Call& call) const {
   if (static_cast<unsigned>(s.op) > static_cast<unsigned>(RedOp::pre_mul_sum)) [[unlikely]]
     require_operation(s);
   const auto n = static_cast<uint64_t>(size);
-  if (s.count > kAddressSpace / element / n) [[unlikely]]
-    fail(Result::invalid_argument, "{}: count {} times {} bytes times {} ranks is more than an address space holds", name_of(s.coll), s.count, element, n);
-  if (s.coll == Coll::send_recv) {
-    if (call.peer < 0 || call.peer >= size) [[unlikely]]
+  if (s.coll >= Coll::send_recv) [[unlikely]] {
+    if (is_uneven(s.coll)) {
+      require_root(call, *this);
+      require_own_part(call, *this);
+      require_buffers(call, *this);
+      return;
+    }
+    require_addressable(s, n);
+    if (call.peer < 0 || call.peer >= size)
       fail(Result::invalid_argument, "{} on rank {}: peer {} is not in 0..{}", to_string(call), rank, call.peer, size - 1);
     if (s.count) require_buffer(call.is_send ? call.send : call.recv, "buffer", call, *this);
     return;
   }
-  if (rooted(s.coll) && (s.root < 0 || s.root >= size)) [[unlikely]]
-    fail(Result::invalid_argument, "{} on rank {}: root {} is not in 0..{}", to_string(call), rank, s.root, size - 1);
+  require_addressable(s, n);
+  require_root(call, *this);
   if (s.count == 0) return;
   const bool at_root = !rooted(s.coll) || s.root == rank;
   const bool sends = at_root || s.coll == Coll::reduce || s.coll == Coll::gather;
@@ -208,10 +225,30 @@ void Impl::end_turn(uint64_t ticket) {
   order_changed.notify_all();
 }
 
-const CallShape* Impl::plan_for(const CallShape& shape, Plan** plan) {
+CompiledPlan Impl::build(const CallShape& shape, const Choice& choice, const ChunkTable* table) const {
+  const auto program = [&](int r) {
+    Program made = choice.algorithm->make({size, r, shape.root});
+    return choice.channels > 1 ? replicate(std::move(made), choice.channels) : made;
+  };
+  if (options.flag("MUSTER_CHECK")) {
+    std::vector<Program> all;
+    for (int r = 0; r < size; ++r) all.push_back(program(r));
+    if (const CheckResult result = check(all); !result.ok)
+      fail(Result::internal_error, "MUSTER_CHECK=1: {} for {} is wrong: {}", choice.algorithm->name, to_string(shape), result.message);
+    log_info(Topic::tuning, "communicator {}: {} for {} on {} ranks is proved right", name, choice.algorithm->name, to_string(shape), size);
+  }
+  return compile(program(rank), shape, choice, transport.get(), table);
+}
+
+const CallShape* Impl::plan_for(const Call& call, Plan** plan) {
+  const CallShape& shape = call.shape;
   if (last_plan && *last_shape == shape) [[likely]] {
     *plan = last_plan;
     return last_shape;
+  }
+  if (call.uneven) {
+    *plan = uneven_plan_for(call);
+    return &shape;
   }
   auto it = plans.find(shape);
   if (it == plans.end()) {
@@ -223,24 +260,10 @@ const CallShape* Impl::plan_for(const CallShape& shape, Plan** plan) {
       last_shape = nullptr;
     }
     auto p = std::make_unique<Plan>();
-    const auto program = [&](const Choice& choice, int r) {
-      Program made = choice.algorithm->make({size, r, shape.root});
-      return choice.channels > 1 ? replicate(std::move(made), choice.channels) : made;
-    };
-    const auto build = [&](const Choice& choice) {
-      if (options.flag("MUSTER_CHECK")) {
-        std::vector<Program> all;
-        for (int r = 0; r < size; ++r) all.push_back(program(choice, r));
-        if (const CheckResult result = check(all); !result.ok)
-          fail(Result::internal_error, "MUSTER_CHECK=1: {} for {} is wrong: {}", choice.algorithm->name, to_string(shape), result.message);
-        log_info(Topic::tuning, "communicator {}: {} for {} on {} ranks is proved right", name, choice.algorithm->name, to_string(shape), size);
-      }
-      return compile(program(choice, rank), shape, choice, transport.get());
-    };
     const Choice slots = choose(shape, inputs), windows = choose_windows(shape, inputs);  // a refusal is the same on all ranks
     try {
-      p->slots = build(slots);
-      if (windows.algorithm) p->windows = std::make_unique<CompiledPlan>(build(windows));
+      p->slots = build(shape, slots, nullptr);
+      if (windows.algorithm) p->windows = std::make_unique<CompiledPlan>(build(shape, windows, nullptr));
     } catch (const Error& e) {
       set_error(e.code(), e.what(), true);  // it may be this rank's trouble only, and the others must not wait
       throw;
@@ -252,6 +275,54 @@ const CallShape* Impl::plan_for(const CallShape& shape, Plan** plan) {
   last_plan = it->second.get();
   *plan = last_plan;
   return last_shape;
+}
+
+Impl::Plan* Impl::uneven_plan_for(const Call& call) {
+  const CallShape& shape = call.shape;
+  const ChunkTable& table = call.uneven->table;
+  const bool pairwise = is_pairwise(shape.coll);
+  uint64_t hash = CallShapeHash()(shape);
+  const uint64_t shape_hash = hash;
+  if (pairwise)
+    for (const auto* chunks : {&table.input, &table.output})
+      for (const ChunkTable::Chunk& c : *chunks) hash = hash_combine(hash, c.count);
+
+  auto& known = uneven_plans[pairwise];
+  constexpr size_t kMostPlans = 256;
+  if (known.size() >= kMostPlans && !known.contains(hash)) known.clear();
+  auto& entry = known[hash];
+  if (!entry) entry = std::make_unique<UnevenPlan>();
+  if (entry->shape == shape && entry->table == table) return &entry->plan;
+
+  // Displacements are each rank's own affair: with others the plan is made again, but what ranks count alike stays.
+  CallShape alike = shape;
+  alike.coll = even(shape.coll);
+  alike.count = ceil_div(call.uneven->elements(), static_cast<size_t>(size));
+  PlanInputs in = inputs;
+  Choice slots, windows;
+  if (pairwise) {
+    // Ranks know different counts and must choose alike, and each message must be one chunk, so that its ends know its length.
+    in.algorithm = alike.coll == Coll::all_to_all ? "pairwise" : "direct";
+    const bool streamed = choose(alike, in).streamed;
+    alike.count = 1;
+    slots = choose(alike, in);
+    slots.streamed = streamed;
+  } else {
+    slots = choose(alike, in);
+    windows = choose_windows(alike, in);
+  }
+  try {
+    entry->plan.slots = build(alike, slots, &table);
+    if (windows.algorithm) entry->plan.windows = std::make_unique<CompiledPlan>(build(alike, windows, &table));
+  } catch (const Error& e) {
+    known.erase(hash);
+    set_error(e.code(), e.what(), true);
+    throw;
+  }
+  entry->plan.shape_hash = shape_hash;
+  entry->shape = shape;
+  entry->table = table;
+  return &entry->plan;
 }
 
 }  // namespace muster

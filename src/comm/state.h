@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "base/fork.h"
 #include "base/options.h"
 #include "bootstrap/bootstrap.h"
+#include "comm/uneven.h"
 #include "device/host/arena.h"
 #include "exec/host/compiled_plan.h"
 #include "exec/host/executor.h"
@@ -32,12 +34,16 @@ struct Call {
   void* recv = nullptr;
   uint64_t weight_bits = 0;
   const void* weight_at = nullptr;  // not null: a call that is queued takes its weight from here when it runs
+  const Uneven* uneven = nullptr;   // of a V-variant; a call that is queued has it in its batch
   int peer = -1;         // send_recv
   bool is_send = false;  // send_recv
 };
 
-// "AllReduce(count 1024, float32, sum)"
-std::string to_string(const CallShape& shape);
+// Bytes that the widest processors can address.
+inline constexpr uint64_t kAddressSpace = uint64_t{1} << 57;
+
+// "all_reduce(count 1024, float32, sum)"; of a V-variant "all_gather_v(float32)", with counts "all_gather_v(counts 3 0 5, float32)".
+std::string to_string(const CallShape& shape, std::span<const uint64_t> counts = {});
 std::string to_string(const Call& call);
 
 struct CallShapeHash {
@@ -90,6 +96,14 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
     CompiledPlan plan;
   };
   std::unordered_map<uint64_t, std::unique_ptr<MessagePlan>> message_plans;
+  struct UnevenPlan {
+    CallShape shape;
+    ChunkTable table;
+    Plan plan;
+  };
+  // V-variants whose counts all ranks know, and those whose counts only the ends of each message know. All ranks remember
+  // and forget the former alike, since they count alike when to look for windows.
+  std::unordered_map<uint64_t, std::unique_ptr<UnevenPlan>> uneven_plans[2];
   std::vector<std::byte> scratch;
   std::vector<std::byte> descriptors;                       // of all ranks' buffers, as exchanged
   std::vector<std::byte*> window_input, window_output;      // by rank
@@ -123,7 +137,10 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   // Validates arguments; throws invalid_argument naming the argument.
   void validate(const Call& call) const;
 
-  const CallShape* plan_for(const CallShape& shape, Plan** plan);
+  const CallShape* plan_for(const Call& call, Plan** plan);
+  Plan* uneven_plan_for(const Call& call);
+  // `table`: of an uneven call, `shape` is then that of the even one.
+  CompiledPlan build(const CallShape& shape, const Choice& choice, const ChunkTable* table) const;
   void publish(const CallShape& shape, uint64_t fingerprint);
 
   uint64_t take_ticket() { return ++last_ticket; }
@@ -143,6 +160,7 @@ struct Batch {
     uint64_t ticket = 0;
     std::vector<Call> collectives;
     std::vector<Call> messages;
+    std::vector<std::shared_ptr<const Uneven>> uneven;  // of the collectives
   };
   std::vector<Part> parts;
 };

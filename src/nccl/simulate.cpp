@@ -34,15 +34,19 @@ Work work_of(const CallShape& s, double n) {
     case Coll::gather:
     case Coll::scatter:
       return {1, chunk * (n - 1)};
-    case Coll::send_recv:
+    default:  // send_recv
       return {1, chunk};
   }
-  return {0, 0};
 }
 
 double estimate(const Communicator::Impl& comm, const Call& call) {
   if (comm.size == 1 || call.shape.count == 0) return kCall;
-  const Work w = work_of(call.shape, comm.size);
+  CallShape shape = call.shape;
+  if (call.uneven) {
+    shape.coll = even(shape.coll);
+    shape.count = call.uneven->elements() / static_cast<uint64_t>(comm.size);
+  }
+  const Work w = work_of(shape, comm.size);
   // Ranks that share a core take turns.
   const double turns = std::max(1.0, static_cast<double>(comm.size) / std::max(1, comm.inputs.cores));
   return kCall + turns * (w.rounds * kHandOver + w.bytes / kBytesPerMicrosecond);

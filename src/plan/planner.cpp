@@ -66,7 +66,7 @@ Pick pick(const CallShape& call, const PlanInputs& in) {
     case Coll::all_to_all: return {"pairwise", "one message to each rank"};
     case Coll::gather:
     case Coll::scatter: return {"direct", "one message between root and each rank"};
-    case Coll::send_recv: break;
+    default: break;
   }
   fail(Result::internal_error, "{} has no plan", name_of(call.coll));
 }

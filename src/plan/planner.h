@@ -17,7 +17,7 @@ struct CallShape {
   DataType type = DataType::float32;
   RedOp op = RedOp::sum;
   int32_t root = 0;
-  uint64_t count = 0;  // elements, as the caller gave it
+  uint64_t count = 0;  // elements, as the caller gave it; of a V-variant what stands for its counts (signature_of), 1 if pairwise
   friend bool operator==(const CallShape&, const CallShape&) = default;
 };
 

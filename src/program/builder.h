@@ -13,10 +13,10 @@ namespace muster {
 
 using Refs = std::vector<Ref>;
 
-// How many chunks the caller's input and output have.
+// How many chunks the data has, and the caller's input and output. `chunks`: see Builder.
 inline void set_chunks(Program& p, uint32_t chunks) {
   const auto n = static_cast<uint32_t>(p.nranks);
-  p.chunks = chunks;
+  p.chunks = splits_count(p.coll) ? chunks : p.coll == Coll::all_to_all ? n * n : n;
   p.buffer_chunks[kInput] = p.buffer_chunks[kOutput] = chunks;
   const bool input_per_rank =
       p.coll == Coll::reduce_scatter || p.coll == Coll::all_to_all || p.coll == Coll::scatter;

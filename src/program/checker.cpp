@@ -53,7 +53,7 @@ class Run {
       : programs_(programs),
         options_(options),
         symbols_(static_cast<int>(programs.size())),
-        memory_(programs, options.tiles, options.in_place) {
+        memory_(programs, options) {
     for (const Program& p : programs)
       for (size_t c = 0; c < p.channels.size(); ++c) threads_.push_back({p.rank, static_cast<int>(c)});
     if (needs_order(programs)) {
@@ -172,6 +172,15 @@ class Run {
     return false;
   }
 
+  bool is_left_out(const Thread& t) const {
+    const Step& s = step_of(t);
+    const Program& p = program(t.rank);
+    if (options_.lengths.empty() || s.pieces == 0 || (t.tile == 0 && is_pairwise(p.coll))) return false;
+    for (uint32_t piece = 0; piece < s.pieces; ++piece)
+      if (memory_.has_tile((s.extent + piece) % p.chunks, t.tile)) return false;
+    return true;
+  }
+
   void enter(Thread& t) {
     const Step& s = step_of(t);
     t.sources.clear();
@@ -203,6 +212,10 @@ class Run {
       c.waiting = -1;
     };
     while (at_step(t)) {
+      if (is_left_out(t)) {
+        ++t.step;
+        continue;
+      }
       if (!t.entered) enter(t);
       if (Connection* c = blocked_on(t)) {
         c->waiting = index;
@@ -267,6 +280,7 @@ class Run {
     values.reserve(size_t{s.pieces} * units);
     std::vector<Symbols::Node> operands(s.sources.size());
     for (uint32_t piece = 0; piece < s.pieces; ++piece) {
+      if (!memory_.has_tile((s.extent + piece) % p.chunks, t.tile)) continue;
       for (uint32_t unit = 0; unit < units; ++unit) {
         Value result;
         size_t message = 0;
@@ -282,7 +296,7 @@ class Run {
           result = v;
           operands[i] = v.node;
         }
-        if (splits_count(p.coll) && result.chunk != (s.extent + piece) % p.chunks) {
+        if (p.coll != Coll::send_recv && result.chunk != (s.extent + piece) % p.chunks) {
           violation(programs_, position(t),
                     "expected data of chunk {}, whose length the step has, found data of chunk {}",
                     (s.extent + piece) % p.chunks, result.chunk);
@@ -321,7 +335,9 @@ class Run {
     const auto [first_unit, units] = memory_.units_of(channel_of(t), t.tile);
     size_t i = 0;
     for (uint32_t piece = 0; piece < s.pieces; ++piece) {
-      const Place at = place_of(program(t.rank), r, piece);
+      const Program& p = program(t.rank);
+      if (!memory_.has_tile((s.extent + piece) % p.chunks, t.tile)) continue;
+      const Place at = place_of(p, r, piece);
       if (memory_.is_input(at))
         violation(programs_, position(t), "expected {} to be left alone, found it written",
                   memory_.name_of(at));

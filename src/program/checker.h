@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "program/program.h"
 
@@ -12,6 +13,9 @@ struct CheckOptions {
   int slots = 2;         // messages a connection holds; a program right for few is right for more
   int tiles = 2;         // passes of each loop
   bool in_place = false; // input and output share memory as the C API allows for this collective
+  // Tiles of each chunk of the data, 0 to `tiles`; empty: all chunks have all. As executors do, messages of nothing are
+  // left out, but for the first of a message whose length only its two ends know (is_pairwise).
+  std::vector<int> lengths;
 };
 
 struct CheckResult {

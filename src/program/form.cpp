@@ -63,10 +63,10 @@ class Form {
     if (p.chunks != first.chunks || p.chunks == 0)
       violation(programs_, at, "expected {} chunks like rank 0, found {}", first.chunks, p.chunks);
     if (p.coll == Coll::send_recv) return;
-    if (!splits_count(p.coll) && p.chunks != 1)
-      violation(programs_, at, "expected chunks == 1 in {}, found {}", name_of(p.coll), p.chunks);
     Program expected = p;
-    set_chunks(expected, p.chunks);
+    set_chunks(expected, splits_count(p.coll) ? p.chunks : 1);
+    if (p.chunks != expected.chunks)
+      violation(programs_, at, "expected {} chunks of data in {}, found {}", expected.chunks, name_of(p.coll), p.chunks);
     for (const uint16_t b : {kInput, kOutput}) {
       if (p.buffer_chunks[b] == expected.buffer_chunks[b]) continue;
       violation(programs_, at, "expected {} chunks of {}, found {}", expected.buffer_chunks[b],
@@ -147,10 +147,11 @@ class Form {
       violation(programs_, at, "expected the input to be left alone, found it written");
     if (source && r.kind == Ref::Kind::local && r.buffer == kInput && reduces(p.coll) && !r.raw)
       violation(programs_, at, "expected a rank's own contribution to be read raw, found {}", to_string(r));
-    // The place of a chunk of data depends on which chunk it is; so does its length.
-    if (splits_count(p.coll) && r.buffer != kScratch && r.chunk % p.chunks != s.extent % p.chunks)
-      violation(programs_, at, "expected chunks as long as {}'s, found the length of chunk {}", to_string(r),
-                s.extent % p.chunks);
+    // Each chunk of data has its place and its length. In scratch it may be anywhere.
+    for (uint32_t piece = 0; r.buffer != kScratch && piece < s.pieces; ++piece)
+      if (data_chunk(p, place_of(p, r, piece)) != (s.extent + piece) % p.chunks)
+        violation(programs_, at, "expected chunks as long as {}'s, found the length of chunk {}", to_string(r),
+                  s.extent % p.chunks);
   }
 
   void check_connection(const Position& at, const Ref& r, bool source) {

@@ -9,8 +9,11 @@
 
 namespace muster {
 
-Memory::Memory(std::span<const Program> programs, int tiles, bool in_place_memory)
-    : programs_(programs), in_place_(in_place_memory), tiles_(static_cast<uint32_t>(tiles)) {
+Memory::Memory(std::span<const Program> programs, const CheckOptions& options)
+    : programs_(programs),
+      in_place_(options.in_place),
+      lengths_(options.lengths),
+      tiles_(static_cast<uint32_t>(options.tiles)) {
   constexpr uint32_t kMostParts = 1 << 12;
   for (const Program& p : programs)
     for (const Channel& c : p.channels) {
@@ -20,6 +23,13 @@ Memory::Memory(std::span<const Program> programs, int tiles, bool in_place_memor
                         "expected channels to share a small number of parts, found too many"};
     }
   units_ = parts_ * tiles_;
+  if (!lengths_.empty()) {
+    if (lengths_.size() != programs[0].chunks)
+      throw Violation{title_of(programs) + fmt::format("expected {} lengths, found {}", programs[0].chunks, lengths_.size())};
+    for (const Program& p : programs)
+      for (const Channel& c : p.channels)
+        if (c.parts != parts_) throw Violation{title_of(programs) + "expected as many parts on all channels, so that parts have lengths"};
+  }
   buffers_.resize(programs.size());
   if (programs[0].coll == Coll::send_recv) {
     lay_out_messages();
@@ -99,8 +109,8 @@ void Memory::fill_inputs() {
                                                        : 0;
       for (uint32_t c = 0; c < chunks; ++c)
         for (uint32_t u = 0; u < units_; ++u)
-          values_[cell({rank, b, c}, u)] = {static_cast<Symbols::Node>(rank), messages ? b : c, u, true,
-                                            false};
+          values_[cell({rank, b, c}, u)] = {static_cast<Symbols::Node>(rank),
+                                            messages ? b : data_chunk(p, {rank, b, c}), u, true, false};
     }
   }
 }
@@ -135,14 +145,13 @@ Expected Memory::expected(const Place& output) const {
       return {-1, me};
     case Coll::all_gather:
     case Coll::gather:
-      return {static_cast<int>(output.chunk), 0};
+    case Coll::all_to_all:
+      return {static_cast<int>(output.chunk), data_chunk(p, output)};
     case Coll::broadcast:
       return {p.root, output.chunk};
-    case Coll::all_to_all:
-      return {static_cast<int>(output.chunk), me};
     case Coll::scatter:
       return {p.root, me};
-    case Coll::send_recv:
+    default:  // send_recv
       break;
   }
   return received_[static_cast<size_t>(output.rank)].at(output.buffer);
@@ -151,7 +160,9 @@ Expected Memory::expected(const Place& output) const {
 void Memory::for_each_result(int rank, const ResultFn& f) const {
   const Program& p = program(rank);
   const auto whole = [&](const Place& at) {
-    for (uint32_t u = 0; u < units_; ++u) f(at, u, values_[cell(at, u)], expected(at));
+    const Expected e = expected(at);
+    for (uint32_t u = 0; u < units_; ++u)
+      if (p.coll == Coll::send_recv || has_tile(e.chunk, static_cast<int>(u % tiles_))) f(at, u, values_[cell(at, u)], e);
   };
   if (p.coll == Coll::send_recv) {
     for (const auto& [buffer, expect] : received_[static_cast<size_t>(rank)]) whole({rank, buffer, 0});

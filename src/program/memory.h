@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "program/checker.h"
 #include "program/place.h"
 #include "program/symbols.h"
 
@@ -30,11 +31,13 @@ struct Expected {
 
 class Memory {
  public:
-  Memory(std::span<const Program> programs, int tiles, bool in_place);
+  Memory(std::span<const Program> programs, const CheckOptions& options);
 
   uint32_t units() const { return units_; }  // per chunk
   // The first unit and the number of units of each chunk that a channel handles in a tile.
   std::pair<uint32_t, uint32_t> units_of(const Channel& c, int tile) const;
+  // Whether this chunk of the data reaches into the tile.
+  bool has_tile(uint32_t data_chunk, int tile) const { return lengths_.empty() || tile < lengths_[data_chunk]; }
   size_t cells() const { return values_.size(); }
   size_t cell(Place at, uint32_t unit) const;
   Value& operator[](size_t cell) { return values_[cell]; }
@@ -60,6 +63,7 @@ class Memory {
 
   std::span<const Program> programs_;
   bool in_place_;
+  std::span<const int> lengths_;  // see CheckOptions
   uint32_t parts_ = 1, tiles_ = 1, units_ = 1;
   std::vector<std::vector<Buffer>> buffers_;  // by rank and buffer
   std::vector<std::map<uint16_t, Expected>>

@@ -21,6 +21,23 @@ inline Place place_of(const Program& p, const Ref& r, uint32_t piece) {
   return {rank, r.buffer, chunks ? (r.chunk + piece) % chunks : r.chunk + piece};
 }
 
+// The chunk of the collective's data that is in this place of an input or output, and as long.
+inline uint32_t data_chunk(const Program& p, const Place& at) {
+  const auto n = static_cast<uint32_t>(p.nranks), owner = static_cast<uint32_t>(at.rank);
+  switch (p.coll) {
+    case Coll::all_gather:
+    case Coll::gather:
+      return at.buffer == kOutput ? at.chunk : owner;
+    case Coll::reduce_scatter:
+    case Coll::scatter:
+      return at.buffer == kInput ? at.chunk : owner;
+    case Coll::all_to_all:
+      return at.buffer == kInput ? owner * n + at.chunk : at.chunk * n + owner;
+    default:
+      return at.chunk;
+  }
+}
+
 // Do `pieces_a` chunks from a on and `pieces_b` chunks from b on have one in common, counted modulo `chunks`?
 inline bool ranges_overlap(uint32_t chunks, uint32_t a, uint32_t pieces_a, uint32_t b, uint32_t pieces_b) {
   if (chunks == 0) return a == b;
@@ -54,7 +71,7 @@ inline Place in_place(Coll coll, int root, Place at) {
     case Coll::scatter:
       if (at.buffer == kOutput && at.rank == root) at = {at.rank, kInput, chunk_of_rank};
       break;
-    case Coll::send_recv:
+    default:  // send_recv; uneven ones have no programs of their own
       break;
   }
   return at;

@@ -37,7 +37,7 @@ struct Ref {
 struct Step {
   std::vector<Ref> sources;
   std::vector<Ref> destinations;
-  // Which chunks' lengths the step has: pieces consecutive chunks from `extent` on (modulo Program::chunks).
+  // Which chunks' lengths the step has: pieces consecutive chunks of the data from `extent` on (modulo Program::chunks).
   // A slot message holds the pieces one after the other. pieces == 0: no data; slots carry a token.
   uint32_t extent = 0;
   uint32_t pieces = 1;
@@ -64,8 +64,8 @@ struct Program {
   int nranks = 1;
   int rank = 0;
   int root = 0;
-  // splits_count(coll): the caller's elements are cut into this many chunks. Otherwise lengths don't depend on the
-  // chunk and this is 1.
+  // Chunks of the collective's data, each of a length of its own: parts of the caller's elements where
+  // splits_count(coll); else one per rank; in all_to_all sender * nranks + receiver. See data_chunk.
   uint32_t chunks = 1;
   // Number of chunks of input, output and scratch (a scratch chunk is as long as the longest chunk).
   uint32_t buffer_chunks[3] = {1, 1, 0};

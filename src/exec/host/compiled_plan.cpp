@@ -34,7 +34,8 @@ class Compiler {
             if (r.kind == Ref::Kind::slot) answers_[static_cast<size_t>(r.peer)] = true;
   }
 
-  void collective(const CallShape& call, const Choice& choice) {
+  void collective(const CallShape& call, const Choice& choice, const ChunkTable* table) {
+    table_ = table;
     element_ = size_of(call.type);
     plan_.call = call;
     plan_.choice = choice;
@@ -46,10 +47,10 @@ class Compiler {
     chunks_ = split ? program_.chunks : 1;
     cut_ = Cut(call.count, chunks_, element_);
     plan_.tile = std::max<uint64_t>(1, choice.tile_bytes / element_);
-    scratch_chunk_ = align_up(cut_.longest() * element_, kCacheLine);
+    scratch_chunk_ = align_up((table ? table->longest() : cut_.longest()) * element_, kCacheLine);
     plan_.scratch_bytes = scratch_chunk_ * program_.buffer_chunks[kScratch];
     for (const Channel& c : program_.channels) channel(c, nullptr);
-    plan_.is_short = plan_.channels.size() == 1 && plan_.loops.size() == 1 && plan_.loops[0].tiles == 1 && !plan_.steps.empty() &&
+    plan_.is_short = plan_.channels.size() == 1 && plan_.loops.size() == 1 && plan_.loops[0].tiles == 1 && !plan_.loops[0].sends_empty && !plan_.steps.empty() &&
                      std::all_of(plan_.steps.begin(), plan_.steps.end(), [](const CompiledStep& s) { return s.pieces <= 1; });
   }
 
@@ -68,6 +69,7 @@ class Compiler {
       CompiledLoop loop;
       loop.first = static_cast<uint32_t>(plan_.steps.size());
       loop.message = l.message;
+      loop.sends_empty = sizes || (table_ && is_pairwise(program_.coll));
       uint64_t tile = plan_.tile;
       if (sizes) {
         const MessageSize& m = (*sizes)[static_cast<size_t>(l.message)];
@@ -89,6 +91,7 @@ class Compiler {
   // The longest of all chunks' parts for this channel, also of chunks that only other ranks handle: ranks pass tokens once
   // per tile, so all of them must count the same tiles.
   uint64_t longest_part(const Channel& c) const {
+    if (table_) return Cut(table_->longest(), c.parts, element_).length(0);
     uint64_t longest = 0;
     for (uint64_t chunk = 0; chunk < chunks_; ++chunk)
       longest = std::max(longest, Cut(cut_.length(chunk), c.parts, element_).length(c.part));
@@ -109,8 +112,7 @@ class Compiler {
     out.offset = static_cast<uint32_t>(plan_.offsets.size());
     uint64_t message = 0;
     for (uint32_t j = 0; j < s.pieces; ++j) {
-      const uint32_t chunk = (s.extent + j) % chunks_;
-      const Cut part(cut_.length(chunk), c.parts, element_);
+      const Cut part(chunk_length(s.extent + j), c.parts, element_);
       const uint64_t length = part.length(c.part);
       plan_.lengths.push_back(length);
       out.longest = std::max(out.longest, length);
@@ -119,6 +121,7 @@ class Compiler {
       for (const Ref& r : s.sources) plan_.offsets.push_back(offset(r, j) + start);
       for (const Ref& r : s.destinations) plan_.offsets.push_back(offset(r, j) + start);
     }
+    if (table_ && is_pairwise(program_.coll) && s.pieces) out.mark = chunk_length(s.extent);
     out.combines = s.pieces > 0 && (s.sources.size() > 1 || out.finish || (s.finish && truths_));
     out.first_receive = static_cast<uint32_t>(plan_.receives.size());
     out.first_send = static_cast<uint32_t>(plan_.sends.size());
@@ -136,10 +139,15 @@ class Compiler {
     plan_.steps.push_back(out);
   }
 
+  uint64_t chunk_length(uint32_t chunk) const {
+    return table_ ? table_->length(program_, chunk % program_.chunks) : cut_.length(chunk % chunks_);
+  }
+
   uint64_t offset(const Ref& r, uint32_t piece) const {
     if (r.kind == Ref::Kind::slot || program_.coll == Coll::send_recv) return 0;
     const uint32_t chunk = (r.chunk + piece) % std::max<uint32_t>(1, program_.buffer_chunks[r.buffer]);
     if (r.buffer == kScratch) return chunk * scratch_chunk_;
+    if (table_) return (r.buffer == kInput ? table_->input : table_->output).at(chunk).begin * element_;
     if (splits_count(program_.coll)) return cut_.begin(chunk) * element_;
     return chunk * cut_.length(0) * element_;
   }
@@ -176,6 +184,7 @@ class Compiler {
   Transport* transport_;
   CompiledPlan& plan_;
   std::vector<bool> answers_;  // by rank: whether it sends to this one in this program
+  const ChunkTable* table_ = nullptr;
   size_t element_ = 1;
   uint64_t chunks_ = 1;
   Cut cut_{0, 1, 1};
@@ -187,9 +196,9 @@ class Compiler {
 
 }  // namespace
 
-CompiledPlan compile(const Program& program, const CallShape& call, const Choice& choice, Transport* transport) {
+CompiledPlan compile(const Program& program, const CallShape& call, const Choice& choice, Transport* transport, const ChunkTable* table) {
   CompiledPlan plan;
-  Compiler(program, transport, &plan).collective(call, choice);
+  Compiler(program, transport, &plan).collective(call, choice, table);
   return plan;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "device/host/kernels.h"
+#include "exec/host/chunk_table.h"
 #include "plan/planner.h"
 #include "program/program.h"
 #include "transports/transport.h"
@@ -40,6 +41,7 @@ struct CompiledStep {
   uint32_t length = 0;        // index of the first piece's length
   uint32_t offset = 0;        // index of the first piece's offsets (one per place)
   uint64_t longest = 0;       // elements of the longest piece
+  uint64_t mark = 0;          // V-variants whose lengths only both ends know: the elements of its chunk, part of the fingerprint
   bool finish = false;
   uint8_t streams = 0;        // of all its destinations
   bool combines = false;      // more than one source, or a value to weigh or divide: a kernel rather than a copy
@@ -50,6 +52,7 @@ struct CompiledLoop {
   uint64_t tiles = 1;
   int32_t message = -1;
   uint32_t element = 1;          // bytes per element
+  bool sends_empty = false;      // the first message of a step is sent even if there is nothing in it: it tells so
 };
 
 struct CompiledChannel {
@@ -91,7 +94,9 @@ struct MessageSize {
   DataType type = DataType::int8;
 };
 
-CompiledPlan compile(const Program& program, const CallShape& call, const Choice& choice, Transport* transport);
+// `table`: the chunks of a V-variant; `call` is then that of the even collective whose program it runs.
+CompiledPlan compile(const Program& program, const CallShape& call, const Choice& choice, Transport* transport,
+                     const ChunkTable* table = nullptr);
 CompiledPlan compile_messages(const Program& program, const std::vector<MessageSize>& sizes, const Choice& choice, Transport* transport);
 
 }  // namespace muster

@@ -166,11 +166,11 @@ bool Run::advance_short() {
 
 bool Run::step(const CompiledLoop& loop, const CompiledStep& s, uint64_t tile) {
   const uint64_t begin = tile * plan_.tile;
-  // Both ends know the length, so a message of none is not sent. Tokens and the first tile of a point-to-point message
-  // are: they are what the other side waits for.
-  if (s.pieces != 0 && begin >= s.longest && loop.message < 0) return true;
+  // Both ends know the length, so a message of none is not sent. Tokens are, and the first tile where the length could be
+  // another one at the other side: they are what it waits for.
+  if (s.pieces != 0 && begin >= s.longest && (begin != 0 || !loop.sends_empty)) return true;
   if (!ready(s)) return false;
-  const uint64_t fingerprint = fingerprints_[loop.message < 0 ? 0 : loop.message];
+  const uint64_t fingerprint = fingerprints_[loop.message < 0 ? 0 : loop.message] ^ s.mark;
   check_fingerprints(s, fingerprint);
 
   const Place* const places = &plan_.places[s.place];
