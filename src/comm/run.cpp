@@ -67,7 +67,7 @@ class Exclusive {
 class CollectiveRun {
  public:
   CollectiveRun(Impl& comm, const Call& call) : comm_(comm), call_(call) {
-    comm.plan_for(call, &plan_);
+    plan_ = comm.plan_for(call);
     ++comm.sequence;
     fingerprint_ = (plan_->shape_hash ^ comm.sequence * 0x9e3779b97f4a7c15ULL) & ~kMessageBit;
     if (comm.segment) comm.publish(call.shape, fingerprint_);

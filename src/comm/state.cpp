@@ -117,16 +117,28 @@ void require_operation(const CallShape& s) {
          name_of(s.coll), name_of(s.op), name_of(s.type));
 }
 
-void require_addressable(const CallShape& s, uint64_t n) {
-  if (s.count > kAddressSpace / size_of(s.type) / n) [[unlikely]]
-    fail(Result::invalid_argument, "{}: count {} times {} bytes times {} ranks is more than an address space holds", name_of(s.coll), s.count,
-         size_of(s.type), n);
+[[noreturn]] void fail_addressable(const CallShape& s, uint64_t n) {
+  fail(Result::invalid_argument, "{}: count {} times {} bytes times {} ranks is more than an address space holds", name_of(s.coll), s.count,
+       size_of(s.type), n);
 }
 
-void require_root(const Call& call, const Impl& comm) {
+inline void require_root(const Call& call, const Impl& comm) {
   const CallShape& s = call.shape;
   if (rooted(s.coll) && (s.root < 0 || s.root >= comm.size)) [[unlikely]]
     fail(Result::invalid_argument, "{} on rank {}: root {} is not in 0..{}", to_string(call), comm.rank, s.root, comm.size - 1);
+}
+
+// Of calls that aren't collectives of one count.
+void validate_other(const Call& call, const Impl& comm) {
+  if (is_uneven(call.shape.coll)) {
+    require_root(call, comm);
+    require_own_part(call, comm);
+    require_buffers(call, comm);
+    return;
+  }
+  if (call.peer < 0 || call.peer >= comm.size)
+    fail(Result::invalid_argument, "{} on rank {}: peer {} is not in 0..{}", to_string(call), comm.rank, call.peer, comm.size - 1);
+  if (call.shape.count) require_buffer(call.is_send ? call.send : call.recv, "buffer", call, comm);
 }
 
 // Chunks of the send and receive buffers, in units of count.
@@ -154,20 +166,10 @@ void Impl::validate(const Call& call) const {
   if (static_cast<unsigned>(s.op) > static_cast<unsigned>(RedOp::pre_mul_sum)) [[unlikely]]
     require_operation(s);
   const auto n = static_cast<uint64_t>(size);
-  if (s.coll >= Coll::send_recv) [[unlikely]] {
-    if (is_uneven(s.coll)) {
-      require_root(call, *this);
-      require_own_part(call, *this);
-      require_buffers(call, *this);
-      return;
-    }
-    require_addressable(s, n);
-    if (call.peer < 0 || call.peer >= size)
-      fail(Result::invalid_argument, "{} on rank {}: peer {} is not in 0..{}", to_string(call), rank, call.peer, size - 1);
-    if (s.count) require_buffer(call.is_send ? call.send : call.recv, "buffer", call, *this);
-    return;
-  }
-  require_addressable(s, n);
+  if (s.count > kAddressSpace / element / n && !call.uneven) [[unlikely]]
+    fail_addressable(s, n);
+  if (s.coll >= Coll::send_recv) [[unlikely]]
+    return validate_other(call, *this);
   require_root(call, *this);
   if (s.count == 0) return;
   const bool at_root = !rooted(s.coll) || s.root == rank;
@@ -240,16 +242,7 @@ CompiledPlan Impl::build(const CallShape& shape, const Choice& choice, const Chu
   return compile(program(rank), shape, choice, transport.get(), table);
 }
 
-const CallShape* Impl::plan_for(const Call& call, Plan** plan) {
-  const CallShape& shape = call.shape;
-  if (last_plan && *last_shape == shape) [[likely]] {
-    *plan = last_plan;
-    return last_shape;
-  }
-  if (call.uneven) {
-    *plan = uneven_plan_for(call);
-    return &shape;
-  }
+Impl::Plan* Impl::even_plan(const CallShape& shape) {
   auto it = plans.find(shape);
   if (it == plans.end()) {
     // All ranks make the same calls, so they forget alike; what matters is only that memory stays bounded.
@@ -272,12 +265,10 @@ const CallShape* Impl::plan_for(const Call& call, Plan** plan) {
     it = plans.emplace(shape, std::move(p)).first;
   }
   last_shape = &it->first;
-  last_plan = it->second.get();
-  *plan = last_plan;
-  return last_shape;
+  return last_plan = it->second.get();
 }
 
-Impl::Plan* Impl::uneven_plan_for(const Call& call) {
+Impl::Plan* Impl::uneven_plan(const Call& call) {
   const CallShape& shape = call.shape;
   const ChunkTable& table = call.uneven->table;
   const bool pairwise = is_pairwise(shape.coll);

@@ -137,8 +137,12 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   // Validates arguments; throws invalid_argument naming the argument.
   void validate(const Call& call) const;
 
-  const CallShape* plan_for(const Call& call, Plan** plan);
-  Plan* uneven_plan_for(const Call& call);
+  Plan* plan_for(const Call& call) {
+    if (last_plan && *last_shape == call.shape) [[likely]] return last_plan;
+    return call.uneven ? uneven_plan(call) : even_plan(call.shape);
+  }
+  Plan* even_plan(const CallShape& shape);
+  Plan* uneven_plan(const Call& call);
   // `table`: of an uneven call, `shape` is then that of the even one.
   CompiledPlan build(const CallShape& shape, const Choice& choice, const ChunkTable* table) const;
   void publish(const CallShape& shape, uint64_t fingerprint);
