@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
@@ -216,6 +217,32 @@ TEST_F(Log, OfAForkedChildHasItsOwnFile) {
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
   EXPECT_THAT(read(std::to_string(getpid())), AllOf(HasSubstr("parent\n"), Not(HasSubstr("child"))));
   EXPECT_THAT(read(std::to_string(child)), AllOf(HasSubstr("child\n"), Not(HasSubstr("parent"))));
+}
+
+TEST_F(Log, WorksInChildrenForkedWhileThreadsWrite) {
+  LogSettings s;
+  s.file = folder + "/log";
+  configure_log(s);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      while (!stop) log_warn("x");
+    });
+  for (int i = 0; i < 100; ++i) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      alarm(20);  // ends it if it waits for a lock that nobody holds
+      log_warn("child");
+      _exit(0);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  stop = true;
+  for (std::thread& t : threads) t.join();
 }
 
 TEST_F(Log, LinesOfThreadsStayWhole) {

@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <array>
@@ -36,7 +37,11 @@ struct State {
   int generation = -1;         // of `sink`; a forked child's process number makes another file
 };
 State& state() {
-  static auto* s = new State;  // threads may write while the process ends
+  static auto* s = [] {
+    // A child forked while another thread is in here finds it free.
+    pthread_atfork([] { state().mutex.lock(); }, [] { state().mutex.unlock(); }, [] { state().mutex.unlock(); });
+    return new State;  // threads may write while the process ends
+  }();
   return *s;
 }
 // Copies of what is looked at before a message is even made.
@@ -193,9 +198,14 @@ bool log_enabled(LogLevel level, Topic topic) {
 
 void log_line(LogLevel level, std::optional<Topic> topic, std::string_view text) {
   const int error = errno;
-  const auto settings = current();
+  std::shared_ptr<const LogSettings> settings;
   std::string line;
-  if (settings->timed >> static_cast<int>(level) & 1) line = time_text(settings->time_format);
+  {
+    std::lock_guard lock(state().mutex);
+    settings = state().settings;
+    // Inside the lock: the C library has one of its own here, which a fork must not find taken.
+    if (settings->timed >> static_cast<int>(level) & 1) line = time_text(settings->time_format);
+  }
   line += prefix(level);
   if (topic) line.append(name_of(*topic)) += ' ';
   line += printable(text);

@@ -1,5 +1,7 @@
 #include "base/log_options.h"
 
+#include <pthread.h>
+
 #include <array>
 #include <mutex>
 #include <set>
@@ -67,16 +69,27 @@ std::optional<LogLevel> nccl_level(std::string_view text) {
   return std::nullopt;
 }
 
+struct Said {
+  std::mutex mutex;
+  std::set<std::string> texts;
+};
+Said& said() {
+  static auto* s = [] {
+    pthread_atfork([] { said().mutex.lock(); }, [] { said().mutex.unlock(); }, [] { said().mutex.unlock(); });
+    return new Said;  // threads may make communicators while the process ends
+  }();
+  return *s;
+}
+
 }  // namespace
 
 void log_once(const OptionNote& note) {
-  static std::mutex mutex;
-  static auto* said = new std::set<std::string>;  // threads may make communicators while the process ends
-  constexpr size_t kMost = 4096;                  // a program may go on changing its environment
+  constexpr size_t kMost = 4096;  // a program may go on changing its environment
   if (!(note.warning ? log_enabled(LogLevel::warn) : log_enabled(LogLevel::info, Topic::env))) return;
   {
-    std::lock_guard lock(mutex);
-    if (said->size() >= kMost || !said->insert(note.text).second) return;
+    Said& s = said();
+    std::lock_guard lock(s.mutex);
+    if (s.texts.size() >= kMost || !s.texts.insert(note.text).second) return;
   }
   if (note.warning)
     log_warn("{}", note.text);
