@@ -20,6 +20,16 @@
 
 namespace muster {
 
+// Takes a line away from the other cores before it is written. Compilers for the plain x86-64 only fetch a shared copy
+// for __builtin_prefetch(p, 1); prefetchw does nothing on processors that don't know it.
+inline void prefetch_to_write(const void* p) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(p)));
+#else
+  __builtin_prefetch(p, 1);
+#endif
+}
+
 inline constexpr uint32_t kSlots = 32;            // lines a connection has; a power of two
 inline constexpr uint32_t kHalves = 2 * kSlots;   // what messages are counted in: halves of lines
 // Halves after which credit is given: were it one by one, a sender that is ahead would take the credit line away from
@@ -28,6 +38,10 @@ inline constexpr uint32_t kCreditEvery = kHalves / 4;
 inline constexpr size_t kInlineBytes = 32;        // a message up to this size travels in the control line alone
 inline constexpr size_t kHalfBytes = 16;          // and up to this size two of them may share it
 inline constexpr uint32_t kMostHalves = 3;        // that one message takes
+// Lines fetched ahead, where the sender is: one line at a time a message waits for the whole way between the cores.
+// Three gave 0.136 us per 8-byte broadcast where one gave 0.161 (cores that share no cache).
+inline constexpr uint32_t kFetchAhead = 3;
+inline constexpr uint32_t kStreak = 16;           // messages found ready in a row that say so
 
 struct alignas(kCacheLine) SlotLine {
   // By half, the number of the message that begins there, from 1, times 2; odd: the next message begins in the second
@@ -128,8 +142,8 @@ class SlotSender {
     line.sequence[side].store(next_ | uint64_t{pack}, std::memory_order_release);
     next_ += 2;
     cursor_.advance(pack);
-    // The receiver is long done with the next line: take it back now rather than when a message waits for it.
-    __builtin_prefetch(&lines_->slots[cursor_.line()], 1);
+    // The receiver is long done with the next lines: take them back now rather than when a message waits for them.
+    prefetch_to_write(&lines_->slots[(cursor_.line() + kFetchAhead) % kSlots]);
     ring_.advance();
     receiver_->ring();
   }
@@ -172,7 +186,11 @@ class SlotReceiver {
     ring_.advance();
     // A message that was there at the first look says that the sender is ahead: fetch its next line meanwhile. When it
     // isn't, fetching the line early would only take it away from the sender again.
-    if (!waited_) __builtin_prefetch(&line());
+    streak_ = waited_ ? 0 : streak_ + 1;
+    if (streak_ >= kStreak)
+      __builtin_prefetch(&lines_->slots[(cursor_.line() + kFetchAhead) % kSlots]);
+    else if (streak_ > 0)
+      __builtin_prefetch(&line());
     waited_ = false;
   }
 
@@ -186,6 +204,7 @@ class SlotReceiver {
   uint64_t next_ = 2;    // number of the next message, times 2
   uint64_t word_ = 0;    // its sequence word, as last read
   bool waited_ = false;  // for the message in question
+  uint32_t streak_ = 0;  // messages in a row that were there at the first look
 };
 
 }  // namespace muster

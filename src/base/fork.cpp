@@ -2,17 +2,13 @@
 
 #include <pthread.h>
 
-#include <atomic>
-
 namespace muster {
-namespace {
-std::atomic<int> g_generation{0};
-const int g_registered = pthread_atfork(nullptr, nullptr, [] { g_generation.fetch_add(1, std::memory_order_relaxed); });
-}  // namespace
 
-int fork_generation() {
-  (void)g_registered;
-  return g_generation.load(std::memory_order_relaxed);
-}
+std::atomic<int> g_fork_generation{0};
+
+namespace {
+[[maybe_unused]] const int g_registered =
+    pthread_atfork(nullptr, nullptr, [] { g_fork_generation.fetch_add(1, std::memory_order_relaxed); });
+}  // namespace
 
 }  // namespace muster

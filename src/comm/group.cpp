@@ -126,7 +126,8 @@ void submit(const std::shared_ptr<Impl>& comm, const Call& call, HostStream* str
     const bool alone = !stream && call.shape.coll != Coll::send_recv;
     if (alone && comm->all_served()) [[likely]] {
       comm->require_usable();
-      comm->validate(call);
+      if (!comm->repeats(call.shape)) comm->validate_shape(call);
+      comm->validate_buffers(call);
       run_call(*comm, call);
       return;
     }

@@ -82,16 +82,13 @@ void Impl::set_error(Result code, const std::string& message, bool announce) noe
     for (int r = 0; r < size; ++r) segment->control(r).doorbell.wake();
 }
 
-void Impl::require_usable() const {
-  if (given_up()) [[unlikely]]
-    throw_error();
-  if (!ready.load(std::memory_order_acquire)) [[unlikely]]
+void Impl::refuse() const {
+  if (given_up()) throw_error();
+  if (!ready.load(std::memory_order_acquire))
     fail(Result::invalid_usage, "a communicator was used before it was made: end the group in which it is being made first");
-  if (destroyed.load(std::memory_order_relaxed)) [[unlikely]]
-    fail(Result::invalid_argument, "communicator {}: used after it was destroyed", name);
+  if (destroyed.load(std::memory_order_relaxed)) fail(Result::invalid_argument, "communicator {}: used after it was destroyed", name);
   require_own_process();
-  if (failed()) [[unlikely]]
-    throw_error();
+  throw_error();
 }
 
 void Impl::require_own_process() const {
@@ -117,28 +114,16 @@ void require_operation(const CallShape& s) {
          name_of(s.coll), name_of(s.op), name_of(s.type));
 }
 
-[[noreturn]] void fail_addressable(const CallShape& s, uint64_t n) {
-  fail(Result::invalid_argument, "{}: count {} times {} bytes times {} ranks is more than an address space holds", name_of(s.coll), s.count,
-       size_of(s.type), n);
+void require_addressable(const CallShape& s, uint64_t n) {
+  if (s.count > kAddressSpace / size_of(s.type) / n) [[unlikely]]
+    fail(Result::invalid_argument, "{}: count {} times {} bytes times {} ranks is more than an address space holds", name_of(s.coll), s.count,
+         size_of(s.type), n);
 }
 
-inline void require_root(const Call& call, const Impl& comm) {
+void require_root(const Call& call, const Impl& comm) {
   const CallShape& s = call.shape;
   if (rooted(s.coll) && (s.root < 0 || s.root >= comm.size)) [[unlikely]]
     fail(Result::invalid_argument, "{} on rank {}: root {} is not in 0..{}", to_string(call), comm.rank, s.root, comm.size - 1);
-}
-
-// Of calls that aren't collectives of one count.
-void validate_other(const Call& call, const Impl& comm) {
-  if (is_uneven(call.shape.coll)) {
-    require_root(call, comm);
-    require_own_part(call, comm);
-    require_buffers(call, comm);
-    return;
-  }
-  if (call.peer < 0 || call.peer >= comm.size)
-    fail(Result::invalid_argument, "{} on rank {}: peer {} is not in 0..{}", to_string(call), comm.rank, call.peer, comm.size - 1);
-  if (call.shape.count) require_buffer(call.is_send ? call.send : call.recv, "buffer", call, comm);
 }
 
 // Chunks of the send and receive buffers, in units of count.
@@ -158,7 +143,7 @@ std::pair<uint64_t, uint64_t> extents(Coll coll, uint64_t n) {
 
 }  // namespace
 
-void Impl::validate(const Call& call) const {
+void Impl::validate_shape(const Call& call) const {
   const CallShape& s = call.shape;
   const uint64_t element = size_of(s.type);
   if (element == 0) [[unlikely]]
@@ -166,11 +151,28 @@ void Impl::validate(const Call& call) const {
   if (static_cast<unsigned>(s.op) > static_cast<unsigned>(RedOp::pre_mul_sum)) [[unlikely]]
     require_operation(s);
   const auto n = static_cast<uint64_t>(size);
-  if (s.count > kAddressSpace / element / n && !call.uneven) [[unlikely]]
-    fail_addressable(s, n);
-  if (s.coll >= Coll::send_recv) [[unlikely]]
-    return validate_other(call, *this);
+  if (s.coll >= Coll::send_recv) [[unlikely]] {
+    if (is_uneven(s.coll)) {
+      require_root(call, *this);
+      require_own_part(call, *this);
+      return;
+    }
+    require_addressable(s, n);
+    if (call.peer < 0 || call.peer >= size)
+      fail(Result::invalid_argument, "{} on rank {}: peer {} is not in 0..{}", to_string(call), rank, call.peer, size - 1);
+    return;
+  }
+  require_addressable(s, n);
   require_root(call, *this);
+}
+
+void Impl::validate_buffers(const Call& call) const {
+  const CallShape& s = call.shape;
+  if (s.coll >= Coll::send_recv) [[unlikely]] {
+    if (is_uneven(s.coll)) return require_buffers(call, *this);
+    if (s.count) require_buffer(call.is_send ? call.send : call.recv, "buffer", call, *this);
+    return;
+  }
   if (s.count == 0) return;
   const bool at_root = !rooted(s.coll) || s.root == rank;
   const bool sends = at_root || s.coll == Coll::reduce || s.coll == Coll::gather;
@@ -179,8 +181,8 @@ void Impl::validate(const Call& call) const {
   if (receives) require_buffer(call.recv, "receive buffer", call, *this);
   if (!sends || !receives) return;
 
-  const auto [sent, received] = extents(s.coll, n);
-  const uint64_t chunk = s.count * element;
+  const auto [sent, received] = extents(s.coll, static_cast<uint64_t>(size));
+  const uint64_t chunk = s.count * size_of(s.type);
   const auto* a = static_cast<const std::byte*>(call.send);
   const auto* b = static_cast<const std::byte*>(call.recv);
   if (a + sent * chunk <= b || b + received * chunk <= a) return;
@@ -242,7 +244,7 @@ CompiledPlan Impl::build(const CallShape& shape, const Choice& choice, const Chu
   return compile(program(rank), shape, choice, transport.get(), table);
 }
 
-Impl::Plan* Impl::even_plan(const CallShape& shape) {
+Impl::Plan& Impl::even_plan_for(const CallShape& shape) {
   auto it = plans.find(shape);
   if (it == plans.end()) {
     // All ranks make the same calls, so they forget alike; what matters is only that memory stays bounded.
@@ -265,10 +267,11 @@ Impl::Plan* Impl::even_plan(const CallShape& shape) {
     it = plans.emplace(shape, std::move(p)).first;
   }
   last_shape = &it->first;
-  return last_plan = it->second.get();
+  last_plan = it->second.get();
+  return *last_plan;
 }
 
-Impl::Plan* Impl::uneven_plan(const Call& call) {
+Impl::Plan& Impl::uneven_plan_for(const Call& call) {
   const CallShape& shape = call.shape;
   const ChunkTable& table = call.uneven->table;
   const bool pairwise = is_pairwise(shape.coll);
@@ -283,7 +286,7 @@ Impl::Plan* Impl::uneven_plan(const Call& call) {
   if (known.size() >= kMostPlans && !known.contains(hash)) known.clear();
   auto& entry = known[hash];
   if (!entry) entry = std::make_unique<UnevenPlan>();
-  if (entry->shape == shape && entry->table == table) return &entry->plan;
+  if (entry->shape == shape && entry->table == table) return entry->plan;
 
   // Displacements are each rank's own affair: with others the plan is made again, but what ranks count alike stays.
   CallShape alike = shape;
@@ -313,7 +316,7 @@ Impl::Plan* Impl::uneven_plan(const Call& call) {
   entry->plan.shape_hash = shape_hash;
   entry->shape = shape;
   entry->table = table;
-  return &entry->plan;
+  return entry->plan;
 }
 
 }  // namespace muster

@@ -133,21 +133,35 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
 
   void require_own_process() const;  // throws invalid_usage in a forked child
   // Throws unless calls may be made: destroyed, failed, forked child.
-  void require_usable() const;
-  // Validates arguments; throws invalid_argument naming the argument.
-  void validate(const Call& call) const;
-
-  Plan* plan_for(const Call& call) {
-    if (last_plan && *last_shape == call.shape) [[likely]] return last_plan;
-    return call.uneven ? uneven_plan(call) : even_plan(call.shape);
+  void require_usable() const {
+    const bool usable = ready.load(std::memory_order_acquire) && !destroyed.load(std::memory_order_relaxed) &&
+                        fork_generation == muster::fork_generation() && !failed();
+    if (!usable) [[unlikely]]
+      refuse();
   }
-  Plan* even_plan(const CallShape& shape);
-  Plan* uneven_plan(const Call& call);
+  // Validates arguments; throws invalid_argument naming the argument.
+  void validate(const Call& call) const {
+    validate_shape(call);
+    validate_buffers(call);
+  }
+  void validate_shape(const Call& call) const;
+  void validate_buffers(const Call& call) const;
+  // Whether the last call had this shape, so that it has been validated. For the thread that runs calls.
+  bool repeats(const CallShape& shape) const { return last_plan && *last_shape == shape; }
+
+  // That of the last call, or looked up, or made.
+  Plan& plan_for(const Call& call) {
+    if (repeats(call.shape)) [[likely]] return *last_plan;
+    return call.uneven ? uneven_plan_for(call) : even_plan_for(call.shape);
+  }
+  Plan& even_plan_for(const CallShape& shape);
+  Plan& uneven_plan_for(const Call& call);
   // `table`: of an uneven call, `shape` is then that of the even one.
   CompiledPlan build(const CallShape& shape, const Choice& choice, const ChunkTable* table) const;
   void publish(const CallShape& shape, uint64_t fingerprint);
 
   uint64_t take_ticket() { return ++last_ticket; }
+  [[noreturn]] void refuse() const;
   bool all_served() const { return served.load(std::memory_order_acquire) == last_ticket.load(std::memory_order_relaxed); }
   void await_all();
   // Tells peers and the helper thread that this rank is gone; once.

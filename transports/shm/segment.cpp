@@ -95,6 +95,8 @@ void Segment::map_memory() {
     fail_errno(errno, fmt::format("mapping {} bytes of shared memory", bytes_),
                "Check the limits on address space (ulimit -v) and on mappings (sysctl vm.max_map_count)");
   base_ = static_cast<std::byte*>(p);
+  error_ = reinterpret_cast<ErrorRecord*>(base_ + kErrorAt);
+  controls_ = reinterpret_cast<RankControl*>(base_ + kControlAt);
 }
 
 void Segment::leave() {
@@ -117,8 +119,6 @@ uint64_t Segment::token() const {
   const auto* header = reinterpret_cast<const Header*>(base_);
   return header->magic.load(std::memory_order_acquire) == kMagic ? header->token.load(std::memory_order_relaxed) : 0;
 }
-ErrorRecord& Segment::error() { return *reinterpret_cast<ErrorRecord*>(base_ + kErrorAt); }
-RankControl& Segment::control(int rank) { return reinterpret_cast<RankControl*>(base_ + kControlAt)[rank]; }
 
 Board& Segment::board(int rank, BoardKind kind) {
   return reinterpret_cast<Board*>(base_ + boards_at_)[static_cast<size_t>(kind) * geometry_.nranks + rank];

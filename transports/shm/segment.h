@@ -93,8 +93,8 @@ class Segment {
   const Geometry& geometry() const { return geometry_; }
   size_t slot_bytes(int lane) const { return lane == geometry_.lanes - 1 ? geometry_.last_slot_bytes : geometry_.slot_bytes; }
   uint64_t token() const;
-  ErrorRecord& error();
-  RankControl& control(int rank);
+  ErrorRecord& error() const { return *error_; }
+  RankControl& control(int rank) const { return controls_[rank]; }
   // A rank's board; reserve_boards() before the first use.
   Board& board(int rank, BoardKind kind);
   void reserve_boards();
@@ -119,6 +119,8 @@ class Segment {
   std::shared_ptr<const Fd> file_;
   uint64_t offset_ = 0;  // in the file
   std::byte* base_ = nullptr;
+  ErrorRecord* error_ = nullptr;
+  RankControl* controls_ = nullptr;
   size_t boards_at_ = 0, lines_at_ = 0, data_at_ = 0, bytes_ = 0;
 };
 

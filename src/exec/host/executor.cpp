@@ -2,7 +2,15 @@
 
 #include <algorithm>
 
+#include "device/host/small_copy.h"
+
 namespace muster {
+namespace {
+
+// Copied in place of a call: most of what a few bytes cost is calls.
+constexpr size_t kShortCopy = 64;
+
+}  // namespace
 
 Run::Run(const CompiledPlan& plan, std::byte* const* buffers, const uint64_t* fingerprints, uint64_t weight_bits, WindowTable windows,
          bool stream_slots)
@@ -123,7 +131,10 @@ inline void Run::apply(const CompiledStep& s, void* const* at, uint64_t count, u
     args.streamed = streamed;
     plan_.kernel(args);
   } else if (s.sources == 1) {
-    copy_kernel(at + s.sources, s.destinations, at[0], bytes, streamed);
+    if (s.destinations == 1 && bytes < kShortCopy)
+      small_copy<kShortCopy>(static_cast<uint8_t*>(at[1]), static_cast<const uint8_t*>(at[0]), bytes);
+    else
+      copy_kernel(at + s.sources, s.destinations, at[0], bytes, streamed);
   }
 }
 

@@ -1,0 +1,79 @@
+// One collective under way: an exchange of buffer descriptors where windows may serve, then the plan itself.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "comm/state.h"
+
+namespace muster {
+
+// What a rank tells the others about its buffers before a call that could use windows.
+struct BufferDescriptor {
+  uint64_t input = 0, output = 0;  // arena offsets, or addresses when all ranks share an address space
+  uint64_t is_window = 0;
+};
+static_assert(sizeof(BufferDescriptor) <= kInlineBytes);
+
+class CollectiveRun {
+ public:
+  CollectiveRun(Communicator::Impl& comm, const Call& call);
+  // Left unfinished, the call has failed, and its buffers may go as soon as it returns: not before the others let go of them.
+  ~CollectiveRun() {
+    leave_windows();
+    if (run_ && mine_.is_window && comm_.failed()) [[unlikely]]
+      await_others_leaving();
+  }
+  CollectiveRun(const CollectiveRun&) = delete;
+  CollectiveRun& operator=(const CollectiveRun&) = delete;
+
+  // This rank uses the others' buffers no more.
+  void leave_windows() noexcept {
+    if (std::exchange(in_windows_, false)) comm_.segment->control(comm_.rank).in_windows.store(0, std::memory_order_release);
+  }
+
+  bool advance() {
+    const bool moved = run_->advance();
+    if (run_->done()) {
+      if (exchanging_) [[unlikely]]
+        finish_exchange();
+      else
+        finish();
+    }
+    return moved;
+  }
+  bool done() const { return !run_; }
+  uint64_t fingerprint() const { return fingerprint_; }
+  uint64_t sequence() const { return comm_.sequence; }
+  int waiting_for() const { return run_ ? run_->waiting_for() : -1; }
+  const Call& call() const { return call_; }
+
+ private:
+  void start_slots();
+  void start(const CompiledPlan& plan, WindowTable windows, bool stream_slots);
+  void finish() {
+    if (trying_) plan_->trial.end();
+    leave_windows();
+    run_.reset();
+  }
+  void enter_windows();
+  void await_others_leaving() noexcept;
+  void start_exchange();
+  void describe_buffers();
+  void describe_buffers(uint64_t input_bytes, uint64_t output_bytes);  // that peers may touch
+  void finish_exchange();
+
+  Communicator::Impl& comm_;
+  const Call& call_;
+  Communicator::Impl::Plan* plan_ = nullptr;
+  uint64_t fingerprint_ = 0;
+  std::byte* buffers_[3] = {};
+  BufferDescriptor mine_;
+  bool exchanging_ = false;
+  bool in_windows_ = false;
+  bool trying_ = false;  // the plan's StoreTrial watches this call
+  std::optional<Run> run_;
+};
+
+}  // namespace muster
