@@ -36,7 +36,9 @@ ncclResult_t musterStreamQuery(cudaStream_t stream);
 ncclResult_t musterAllGatherV(const void* sendbuff, size_t sendcount, void* recvbuff,
                               const size_t* recvcounts, const size_t* displs, ncclDataType_t datatype,
                               ncclComm_t comm, cudaStream_t stream);
-/* sendbuff: the sum of recvcounts, packed; rank r gets the reduction of its recvcounts[r] elements. */
+/* sendbuff: the sum of recvcounts, packed; rank r gets the reduction of its recvcounts[r] elements.
+ * recvcounts: the same on all ranks. In place: recvbuff is where this rank's part of sendbuff is. op: one
+ * with a host scalar, or without any. */
 ncclResult_t musterReduceScatterV(const void* sendbuff, void* recvbuff, const size_t* recvcounts,
                                   ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                                   cudaStream_t stream);

@@ -1,5 +1,5 @@
 // The C interface: operations, registered memory, options, and what serves GPU kernels.
-#include <future>
+#include <atomic>
 
 #include "nccl_support.h"
 #include "support/outcome.h"
@@ -8,6 +8,7 @@ namespace muster {
 namespace {
 
 using test::AllRanks;
+using test::Guarded;
 using test::run_nccl_threads;
 using test::Variable;
 using testing::HasSubstr;
@@ -128,6 +129,80 @@ TEST(NcclOperation, ExtensionsAreBitwiseAndLogical) {
     EXPECT_NCCL_FAILS(
         ncclAllReduce(&x, &x, 1, ncclFloat, static_cast<ncclRedOp_t>(musterLogicalXor + 1), comm, nullptr),
         ncclInvalidArgument, "is none");
+  });
+}
+
+// --- a count per rank ---
+
+TEST(NcclUneven, EachRankHasItsCount) {
+  for (const bool streamed : {false, true})
+    run_nccl_threads(3, [&](ncclComm_t comm, int rank) {
+      cudaStream_t stream = nullptr;
+      if (streamed) {
+        ASSERT_NCCL(musterStreamCreate(&stream));
+      }
+      const auto wait = [&] { EXPECT_NCCL(musterStreamSynchronize(stream)); };
+      const auto me = static_cast<size_t>(rank);
+      const size_t counts[3] = {2, 0, 3};
+      {
+        const std::vector<int> mine(counts[rank], 10 + rank);
+        Guarded<int> packed(5), spread(8);
+        ASSERT_NCCL(musterAllGatherV(mine.data(), counts[rank], packed.data(), counts, nullptr, ncclInt, comm,
+                                     stream));
+        wait();
+        const int want[] = {10, 10, 12, 12, 12};
+        for (size_t i = 0; i < 5; ++i) EXPECT_EQ(packed[i], want[i]) << i;
+        EXPECT_TRUE(packed.is_intact());
+        const size_t displacements[3] = {5, 4, 0};
+        ASSERT_NCCL(musterAllGatherV(mine.data(), counts[rank], spread.data(), counts, displacements, ncclInt,
+                                     comm, stream));
+        wait();
+        for (const size_t i : {0, 1, 2}) EXPECT_EQ(spread[i], 12) << i;
+        for (const size_t i : {5, 6}) EXPECT_EQ(spread[i], 10) << i;
+        EXPECT_TRUE(spread.is_intact());
+      }
+      {
+        const float in[5] = {1, 2, 3, 4, 5};
+        Guarded<float> out(counts[rank]);
+        ASSERT_NCCL(musterReduceScatterV(in, out.data(), counts, ncclFloat, ncclSum, comm, stream));
+        wait();
+        for (size_t i = 0; i < counts[rank]; ++i) EXPECT_EQ(out[i], 3 * in[(rank == 2 ? 2 : 0) + i]);
+        EXPECT_TRUE(out.is_intact());
+      }
+      {
+        // Rank r sends r + 1 elements to each, but none to rank 1.
+        const size_t to[3] = {me + 1, 0, me + 1}, none[3] = {0, 0, 0}, from[3] = {1, 2, 3};
+        const std::vector<int> in(2 * (me + 1), rank);
+        Guarded<int> out(rank == 1 ? 0 : 6);
+        ASSERT_NCCL(musterAlltoAllV(in.data(), to, nullptr, out.data(), rank == 1 ? none : from, nullptr,
+                                    ncclInt, comm, stream));
+        wait();
+        const int want[] = {0, 1, 1, 2, 2, 2};
+        for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], want[i]) << i;
+        EXPECT_TRUE(out.is_intact());
+      }
+      ASSERT_NCCL(musterBarrier(comm, stream));
+      wait();
+      float x = 1;
+      EXPECT_NCCL_FAILS(musterAllGatherV(&x, 1, &x, nullptr, nullptr, ncclFloat, comm, stream),
+                        ncclInvalidArgument, "recvcounts is NULL");
+      EXPECT_NCCL_FAILS(musterAlltoAllV(&x, nullptr, nullptr, &x, counts, nullptr, ncclFloat, comm, stream),
+                        ncclInvalidArgument, "sendcounts is NULL");
+      if (streamed) {
+        EXPECT_NCCL(musterStreamDestroy(stream));
+      }
+    });
+}
+
+TEST(NcclUneven, ABarrierWaitsForAllRanks) {
+  std::atomic<int> entered{0};
+  run_nccl_threads(4, [&](ncclComm_t comm, int rank) {
+    for (int round = 1; round <= 50; ++round) {
+      if (rank == round % 4) std::this_thread::yield();
+      ++entered;
+      ASSERT_NCCL(musterBarrier(comm, nullptr));
+      EXPECT_GE(entered.load(), 4 * round);
+    }
   });
 }
 
