@@ -75,7 +75,8 @@ std::vector<int> draw_lengths(uint32_t chunks, int tiles, int draw, std::mt19937
   std::vector<int> lengths(chunks, draw == 0 ? tiles : 0);
   if (draw == 2) lengths[random() % chunks] = tiles;
   if (draw > 2)
-    for (int& l : lengths) l = random() % 3 == 0 ? 0 : static_cast<int>(random() % static_cast<unsigned>(tiles + 1));
+    for (int& l : lengths)
+      l = random() % 3 == 0 ? 0 : static_cast<int>(random() % static_cast<unsigned>(tiles + 1));
   return lengths;
 }
 
@@ -90,7 +91,10 @@ TEST_P(EveryAlgorithm, IsRightForChunksOfAnyLengths) {
       for (const bool in_place : {false, true})
         if (!in_place || a.in_place)
           expect_right(a, n, root, channels,
-                       {.slots = 2, .tiles = tiles, .in_place = in_place, .lengths = draw_lengths(chunks, tiles, draw, random)});
+                       {.slots = 2,
+                        .tiles = tiles,
+                        .in_place = in_place,
+                        .lengths = draw_lengths(chunks, tiles, draw, random)});
       if (HasFailure()) return;
     }
 }

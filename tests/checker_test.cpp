@@ -257,7 +257,8 @@ TEST(Checker, OutputHoldsAnotherRanksData) {
   std::swap(steps[1].destinations, steps[2].destinations);
   expect_wrong(p, HasSubstr("expected chunks as long as output(1)'s, found the length of chunk 2"));
   std::swap(steps[1].extent, steps[2].extent);
-  expect_wrong(p, AllOf(HasSubstr("rank 0, channel 0, loop 0, step 1"), HasSubstr("as long as chunk 1 and following from rank 2"),
+  expect_wrong(p, AllOf(HasSubstr("rank 0, channel 0, loop 0, step 1"),
+                        HasSubstr("as long as chunk 1 and following from rank 2"),
                         HasSubstr("found a message of 1 chunks as long as chunk 2")));
 }
 
@@ -273,7 +274,9 @@ TEST(Checker, DataOfAnotherChunkByWayOfScratch) {
 TEST(Checker, OutputHoldsAnotherChunk) {
   auto p = make(Coll::all_to_all, "pairwise", 3);
   steps_of(p[0])[0].sources[0].chunk = 2;  // for rank 1
-  expect_wrong(p, HasSubstr("(input(2) -> slot(1)): expected chunks as long as input(2)'s, found the length of chunk 1"));
+  expect_wrong(
+      p,
+      HasSubstr("(input(2) -> slot(1)): expected chunks as long as input(2)'s, found the length of chunk 1"));
 }
 
 TEST(Checker, OutputOfOthersThanTheRoot) {
@@ -315,7 +318,8 @@ TEST(Checker, ChunksOfDifferentLengths) {
   auto wrong = make(Coll::all_gather, "direct", 2);
   steps_of(wrong[0]).push_back({{output(1)}, {slot(1)}, 1, 1, false});
   EXPECT_THAT(check(wrong, {.tiles = 2, .lengths = {2, 0}}).message, testing::IsEmpty());
-  EXPECT_THAT(check(wrong, {.tiles = 2, .lengths = {2, 1}}).message, HasSubstr("found a message of 1 chunks as long as chunk 1"));
+  EXPECT_THAT(check(wrong, {.tiles = 2, .lengths = {2, 1}}).message,
+              HasSubstr("found a message of 1 chunks as long as chunk 1"));
 }
 
 TEST(Checker, LengthOfAnotherChunk) {

@@ -174,8 +174,12 @@ inline uint64_t fold_integer(const Reduction& r, const std::vector<uint64_t>& in
   return bits == 64 ? acc : acc & ((uint64_t{1} << bits) - 1);
 }
 
-inline bool is_bitwise(RedOp op) { return op == RedOp::bit_and || op == RedOp::bit_or || op == RedOp::bit_xor; }
-inline bool is_logical(RedOp op) { return op == RedOp::logical_and || op == RedOp::logical_or || op == RedOp::logical_xor; }
+inline bool is_bitwise(RedOp op) {
+  return op == RedOp::bit_and || op == RedOp::bit_or || op == RedOp::bit_xor;
+}
+inline bool is_logical(RedOp op) {
+  return op == RedOp::logical_and || op == RedOp::logical_or || op == RedOp::logical_xor;
+}
 
 inline uint64_t fold_bits(RedOp op, const std::vector<uint64_t>& in) {
   uint64_t acc = in[0];

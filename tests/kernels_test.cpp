@@ -503,22 +503,35 @@ TEST(Rules, ZerosAreOrdered) {
 
 // Truth is what C's != 0 says of the value.
 TEST(Rules, WhatIsTrue) {
-  const auto or_of = [](float x) { return reduce_all<float>(DataType::float32, RedOp::logical_or, columns<float>({x, 0}, 70)); };
+  const auto or_of = [](float x) {
+    return reduce_all<float>(DataType::float32, RedOp::logical_or, columns<float>({x, 0}, 70));
+  };
   for (const float yes : {1.0f, -3.5f, 1e-45f, -INFINITY, std::nanf("")}) EXPECT_THAT(or_of(yes), Each(1.0f));
-  for (const float no : {0.0f, -0.0f}) EXPECT_THAT(or_of(no), testing::AllOf(Each(0.0f), Each(testing::Not(testing::Truly([](float x) { return std::signbit(x); })))));
-  EXPECT_THAT(reduce_all<int8_t>(DataType::int8, RedOp::logical_and, columns<int8_t>({-128, 2, 64})), Each(1));
-  EXPECT_THAT(reduce_all<int64_t>(DataType::int64, RedOp::logical_xor, columns<int64_t>({int64_t{1} << 40, 5, -1})), Each(1));
-  EXPECT_THAT(reduce_all<uint32_t>(DataType::uint32, RedOp::logical_xor, columns<uint32_t>({1u << 31, 5})), Each(0u));
-  EXPECT_THAT(reduce_all<uint8_t>(DataType::uint8, RedOp::logical_and, columns<uint8_t>({7})), Each(1)) << "one source";
+  for (const float no : {0.0f, -0.0f})
+    EXPECT_THAT(or_of(no),
+                testing::AllOf(Each(0.0f),
+                               Each(testing::Not(testing::Truly([](float x) { return std::signbit(x); })))));
+  EXPECT_THAT(reduce_all<int8_t>(DataType::int8, RedOp::logical_and, columns<int8_t>({-128, 2, 64})),
+              Each(1));
+  EXPECT_THAT(
+      reduce_all<int64_t>(DataType::int64, RedOp::logical_xor, columns<int64_t>({int64_t{1} << 40, 5, -1})),
+      Each(1));
+  EXPECT_THAT(reduce_all<uint32_t>(DataType::uint32, RedOp::logical_xor, columns<uint32_t>({1u << 31, 5})),
+              Each(0u));
+  EXPECT_THAT(reduce_all<uint8_t>(DataType::uint8, RedOp::logical_and, columns<uint8_t>({7})), Each(1))
+      << "one source";
 }
 
 TEST(Rules, BitsOfSignedAndUnsigned) {
-  EXPECT_THAT(reduce_all<int32_t>(DataType::int32, RedOp::bit_and, columns<int32_t>({-2, 0x7f, -1})), Each(0x7e));
-  EXPECT_THAT(reduce_all<uint8_t>(DataType::uint8, RedOp::bit_or, columns<uint8_t>({0x80, 1, 0x10})), Each(0x91));
+  EXPECT_THAT(reduce_all<int32_t>(DataType::int32, RedOp::bit_and, columns<int32_t>({-2, 0x7f, -1})),
+              Each(0x7e));
+  EXPECT_THAT(reduce_all<uint8_t>(DataType::uint8, RedOp::bit_or, columns<uint8_t>({0x80, 1, 0x10})),
+              Each(0x91));
   EXPECT_THAT(reduce_all<int64_t>(DataType::int64, RedOp::bit_xor, columns<int64_t>({-1, 1, -1})), Each(1));
 }
 
-// Programs combine partial results in any grouping and order: bit and logical operations give the same bits in all.
+// Programs combine partial results in any grouping and order: bit and logical operations give the same bits
+// in all.
 TEST_P(Kernels, BitOperationsAreAssociativeAndCommutative) {
   constexpr size_t kCount = 333, kSources = 7;
   const size_t size = size_of(GetParam());
@@ -529,7 +542,11 @@ TEST_P(Kernels, BitOperationsAreAssociativeAndCommutative) {
       for (const auto& v : in) sources.push_back(v.data());
       std::vector<uint8_t> out(kCount * size);
       void* to = out.data();
-      reduce_kernel(GetParam(), op)({.sources = sources.data(), .nsources = static_cast<uint32_t>(in.size()), .destinations = &to, .ndestinations = 1, .count = kCount});
+      reduce_kernel(GetParam(), op)({.sources = sources.data(),
+                                     .nsources = static_cast<uint32_t>(in.size()),
+                                     .destinations = &to,
+                                     .ndestinations = 1,
+                                     .count = kCount});
       return out;
     };
     std::vector<std::vector<uint8_t>> in(kSources, std::vector<uint8_t>(kCount * size));
@@ -543,8 +560,10 @@ TEST_P(Kernels, BitOperationsAreAssociativeAndCommutative) {
       auto parts = in;
       std::shuffle(parts.begin(), parts.end(), rng);
       while (parts.size() > 1) {  // any two to four neighbours become one
-        const size_t first = rng() % (parts.size() - 1), n = std::min<size_t>(2 + rng() % 3, parts.size() - first);
-        const auto begin = parts.begin() + static_cast<std::ptrdiff_t>(first), end = begin + static_cast<std::ptrdiff_t>(n);
+        const size_t first = rng() % (parts.size() - 1),
+                     n = std::min<size_t>(2 + rng() % 3, parts.size() - first);
+        const auto begin = parts.begin() + static_cast<std::ptrdiff_t>(first),
+                   end = begin + static_cast<std::ptrdiff_t>(n);
         const auto combined = combine({begin, end});
         *begin = combined;
         parts.erase(begin + 1, end);

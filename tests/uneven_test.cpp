@@ -255,6 +255,11 @@ TEST(Uneven, EveryAlgorithmAndSeveralChannels) {
     }
 }
 
+TEST(Uneven, ProgramsAreCheckedOnDemand) {
+  const Variable check("MUSTER_CHECK", "1");
+  run_threads(3, [](Communicator& c, int) { everything(c, 61, 8, 3000); });
+}
+
 TEST(Uneven, ManyRanks) {
   run_threads(17, [](Communicator& c, int) { everything(c, 51, 6, 500); });
 }

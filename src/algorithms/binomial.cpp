@@ -69,7 +69,8 @@ Program binomial_gather(const Shape& s) {
   const uint32_t mine = chunk_of_me(s);
   if (t.parent < 0) {
     b.step(mine, {input(0)}, {output(mine)});
-    for (const auto& c : t.children) b.step(chunk_of(c.rank, s), {slot(c.rank)}, {output(chunk_of(c.rank, s))}, c.size);
+    for (const auto& c : t.children)
+      b.step(chunk_of(c.rank, s), {slot(c.rank)}, {output(chunk_of(c.rank, s))}, c.size);
   } else if (t.children.empty()) {
     b.step(mine, {input(0)}, {slot(t.parent)});
   } else {
@@ -86,7 +87,8 @@ Program binomial_scatter(const Shape& s) {
   const Tree t(s);
   const uint32_t mine = chunk_of_me(s);
   if (t.parent < 0) {
-    for (const auto& c : t.children) b.step(chunk_of(c.rank, s), {input(chunk_of(c.rank, s))}, {slot(c.rank)}, c.size);
+    for (const auto& c : t.children)
+      b.step(chunk_of(c.rank, s), {input(chunk_of(c.rank, s))}, {slot(c.rank)}, c.size);
     b.step(mine, {input(mine)}, {output(0)});
   } else if (t.children.empty()) {
     b.step(mine, {slot(t.parent)}, {output(0)});

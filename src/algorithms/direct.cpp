@@ -90,7 +90,8 @@ Program direct_scatter(const Shape& s) {
 // overwritten unsent.
 Program pairwise_all_to_all(const Shape& s) {
   Builder b = start("pairwise", Coll::all_to_all, s);
-  for (const Ref& to : slots_of_others(s)) b.step(chunk_between(s.rank, to.peer, s), {input(static_cast<uint32_t>(to.peer))}, {to});
+  for (const Ref& to : slots_of_others(s))
+    b.step(chunk_between(s.rank, to.peer, s), {input(static_cast<uint32_t>(to.peer))}, {to});
   b.step(chunk_between(s.rank, s.rank, s), {input(chunk_of_me(s))}, {output(chunk_of_me(s))});
   for (int i = 1; i < s.nranks; ++i) {
     const int from = wrap(s.rank - i, s.nranks);

@@ -77,7 +77,8 @@ Program window_all_to_all(const Shape& s) {
   Builder b = start("window", Coll::all_to_all, s);
   b.step(chunk_between(s.rank, s.rank, s), {input(chunk_of_me(s))}, {output(chunk_of_me(s))});
   for (const Ref& other : slots_of_others(s))
-    b.step(chunk_between(other.peer, s.rank, s), {window(other.peer, kInput, chunk_of_me(s))}, {output(static_cast<uint32_t>(other.peer))});
+    b.step(chunk_between(other.peer, s.rank, s), {window(other.peer, kInput, chunk_of_me(s))},
+           {output(static_cast<uint32_t>(other.peer))});
   return all_leave_together(std::move(b), s);
 }
 

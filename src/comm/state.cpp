@@ -307,7 +307,7 @@ Impl::Plan& Impl::uneven_plan_for(const Call& call) {
   }
   try {
     entry->plan.slots = build(alike, slots, &table);
-    if (windows.algorithm) entry->plan.windows = std::make_unique<CompiledPlan>(build(alike, windows, &table));
+    entry->plan.windows = windows.algorithm ? std::make_unique<CompiledPlan>(build(alike, windows, &table)) : nullptr;
   } catch (const Error& e) {
     known.erase(hash);
     set_error(e.code(), e.what(), true);

@@ -66,7 +66,8 @@ class Form {
     Program expected = p;
     set_chunks(expected, splits_count(p.coll) ? p.chunks : 1);
     if (p.chunks != expected.chunks)
-      violation(programs_, at, "expected {} chunks of data in {}, found {}", expected.chunks, name_of(p.coll), p.chunks);
+      violation(programs_, at, "expected {} chunks of data in {}, found {}", expected.chunks, name_of(p.coll),
+                p.chunks);
     for (const uint16_t b : {kInput, kOutput}) {
       if (p.buffer_chunks[b] == expected.buffer_chunks[b]) continue;
       violation(programs_, at, "expected {} chunks of {}, found {}", expected.buffer_chunks[b],
@@ -150,8 +151,8 @@ class Form {
     // Each chunk of data has its place and its length. In scratch it may be anywhere.
     for (uint32_t piece = 0; r.buffer != kScratch && piece < s.pieces; ++piece)
       if (data_chunk(p, place_of(p, r, piece)) != (s.extent + piece) % p.chunks)
-        violation(programs_, at, "expected chunks as long as {}'s, found the length of chunk {}", to_string(r),
-                  s.extent % p.chunks);
+        violation(programs_, at, "expected chunks as long as {}'s, found the length of chunk {}",
+                  to_string(r), s.extent % p.chunks);
   }
 
   void check_connection(const Position& at, const Ref& r, bool source) {

@@ -25,10 +25,13 @@ Memory::Memory(std::span<const Program> programs, const CheckOptions& options)
   units_ = parts_ * tiles_;
   if (!lengths_.empty()) {
     if (lengths_.size() != programs[0].chunks)
-      throw Violation{title_of(programs) + fmt::format("expected {} lengths, found {}", programs[0].chunks, lengths_.size())};
+      throw Violation{title_of(programs) +
+                      fmt::format("expected {} lengths, found {}", programs[0].chunks, lengths_.size())};
     for (const Program& p : programs)
       for (const Channel& c : p.channels)
-        if (c.parts != parts_) throw Violation{title_of(programs) + "expected as many parts on all channels, so that parts have lengths"};
+        if (c.parts != parts_)
+          throw Violation{title_of(programs) +
+                          "expected as many parts on all channels, so that parts have lengths"};
   }
   buffers_.resize(programs.size());
   if (programs[0].coll == Coll::send_recv) {
@@ -162,7 +165,8 @@ void Memory::for_each_result(int rank, const ResultFn& f) const {
   const auto whole = [&](const Place& at) {
     const Expected e = expected(at);
     for (uint32_t u = 0; u < units_; ++u)
-      if (p.coll == Coll::send_recv || has_tile(e.chunk, static_cast<int>(u % tiles_))) f(at, u, values_[cell(at, u)], e);
+      if (p.coll == Coll::send_recv || has_tile(e.chunk, static_cast<int>(u % tiles_)))
+        f(at, u, values_[cell(at, u)], e);
   };
   if (p.coll == Coll::send_recv) {
     for (const auto& [buffer, expect] : received_[static_cast<size_t>(rank)]) whole({rank, buffer, 0});

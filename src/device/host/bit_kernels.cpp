@@ -15,8 +15,8 @@ HWY_BEFORE_NAMESPACE();
 namespace muster::HWY_NAMESPACE {
 namespace {
 
-// And, or and xor are one operation that differs in what two equal ones give, and what two different bits give. So
-// there is one kernel per width, not one per type and operation.
+// And, or and xor differ only in what two set bits give and what two different bits give. So there is one
+// kernel per width, not one per type and operation.
 struct Rule {
   bool both, different;
 };
@@ -52,7 +52,8 @@ struct Truth {
   V magnitude;  // the bits that make an element not zero
   V one;        // what true is stored as
 
-  HWY_INLINE Truth(T magnitude_bits, T one_bits) : magnitude(hn::Set(D(), magnitude_bits)), one(hn::Set(D(), one_bits)) {}
+  HWY_INLINE Truth(T magnitude_bits, T one_bits)
+      : magnitude(hn::Set(D(), magnitude_bits)), one(hn::Set(D(), one_bits)) {}
   MUSTER_INLINE Group<V, 1> decode(VBytes bytes) const {
     const D d;
     return {hn::VecFromMask(d, hn::Ne(hn::And(hn::BitCast(d, bytes), magnitude), hn::Zero(d)))};
@@ -140,7 +141,9 @@ ReduceFn bit_kernel(int64_t target, DataType type, RedOp op) {
   for (const auto& c : kCompiled)
     if (c.bit == target && c.choose) choose = c.choose;
   const ReduceFn kernel = choose(type, op);
-  if (!kernel) fail(Result::invalid_argument, "{} of {} elements: bitwise operations are for integer types", name_of(op), name_of(type));
+  if (!kernel)
+    fail(Result::invalid_argument, "{} of {} elements: bitwise operations are for integer types", name_of(op),
+         name_of(type));
   return kernel;
 }
 

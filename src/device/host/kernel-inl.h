@@ -1,5 +1,5 @@
-// One pass over memory: k sources combined into d destinations, for a codec and an operation. Included once per
-// instruction set.
+// One pass over memory: k sources combined into d destinations, for a codec and an operation. Included once
+// per instruction set.
 #if defined(MUSTER_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MUSTER_KERNEL_INL_H_
 #undef MUSTER_KERNEL_INL_H_
