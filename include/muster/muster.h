@@ -55,9 +55,10 @@ enum class ShrinkMode : int {
   abort = 1,   // they are ended with an error first, and the parent stays in error: for use after a failure
 };
 
-// Bytes that one rank's membership occupies; the sum over the ranks is what a communicator costs. A communicator that was
-// made but not used takes at most 16 KiB of shared memory for up to 8 ranks in all; messages of up to 48 bytes add 4 KiB
-// per connection at most; a connection that carries longer ones takes about 1 MiB, which is what suspend() gives back.
+// Bytes of shared memory that one rank has taken; the sum over the ranks, up to whole pages, is what a communicator costs.
+// For 2 to 8 ranks that is 4 to 8 KiB in all as long as it isn't used; short messages (up to 48 bytes) add about 2 KiB for
+// each pair of ranks and direction, with 8 ranks 120 KiB; a connection that carries longer ones takes about 1 MiB, which is
+// what suspend() gives back. Communicators that others are made of, or that are suspended, take 4 KiB per rank besides.
 struct MemoryUse {
   size_t total = 0;        // persistent + suspendable, unless suspended
   size_t suspendable = 0;  // what suspend() gives back

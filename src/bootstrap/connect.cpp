@@ -1,6 +1,8 @@
 // Bootstrap::connect: join at the root, link up with the neighbours, learn who the others are.
 #include <algorithm>
 #include <atomic>
+#include <map>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -85,9 +87,11 @@ class RingBootstrap final : public Bootstrap {
     Key key;
   };
   static Common of_all(const std::vector<IdContent>& ids);
-  Connection knock(int root, const Service::Listening& listening, uint64_t token, Deadline deadline);
+  const Connection& knock(int root, const Service::Listening& listening, uint64_t token, Deadline deadline);
   Answer hear(int root, const Connection& connection, Deadline deadline);
   Answer join_roots(const Service::Listening& listening, uint64_t token, Deadline deadline);
+  void dial_next(const Answer& answer, const Source& source, Deadline deadline);
+  void break_off(const Service::Listening& listening, uint64_t token, const std::string& why);
   std::string title(int root) const;  // "the root of the unique id (host h, pid 7)"
   void link(const Answer& answer, const Source& source, Deadline deadline);
   void leave(bool goodbye) {
@@ -98,6 +102,8 @@ class RingBootstrap final : public Bootstrap {
   const Common id_;
   const int size_, rank_;
   const Host host_ = this_host();
+  std::map<int, Connection> knocked_;  // by root, while the ranks meet
+  std::optional<Answer> answer_;
   std::shared_ptr<Ring> ring_;
   std::vector<Peer> peers_;
   uint64_t communicator_id_ = 0;
@@ -142,7 +148,8 @@ std::string RingBootstrap::title(int root) const {
 }
 
 // Introduces this rank to a root.
-Connection RingBootstrap::knock(int root, const Service::Listening& listening, uint64_t token, Deadline deadline) {
+const Connection& RingBootstrap::knock(int root, const Service::Listening& listening, uint64_t token, Deadline deadline) {
+  if (const auto before = knocked_.find(root); before != knocked_.end()) return before->second;
   const IdContent& id = ids_[static_cast<size_t>(root)];
   if (!id.fixed && id.root.only_here() && id.place != host_.place)
     fail(Result::invalid_usage,
@@ -172,7 +179,7 @@ Connection RingBootstrap::knock(int root, const Service::Listening& listening, u
                   static_cast<int>(ids_.size()),
                   root};
   send_all(c.fd.get(), frame(join.encode()), deadline);  // a failure shows when its answer is awaited
-  return c;
+  return knocked_.emplace(root, std::move(c)).first->second;
 }
 
 // What the root says when all have come.
@@ -180,10 +187,6 @@ Answer RingBootstrap::hear(int root, const Connection& c, Deadline deadline) {
   const std::string who = title(root), where = ids_[static_cast<size_t>(root)].root.text();
   std::string message;
   const IoStatus status = recv_frame(c.fd.get(), message, deadline.later_by(kGrace));
-  if (deadline.cancelled())
-    send_all(c.fd.get(),
-             frame(describe_rank(rank_, host_.name, host_.pid) + " aborted while the communicator was being made"),
-             Deadline::after(kGrace));
   if (status == IoStatus::expired)
     fail(Result::timeout, "{} at {} took rank {} in, but never said how to go on. It may be stopped", who, where, rank_);
   if (status != IoStatus::done)
@@ -208,16 +211,13 @@ Answer RingBootstrap::join_roots(const Service::Listening& listening, uint64_t t
   const int own = root_of(rank_, roots, size_);
   if (roots == 1 || rank_ != first_of(own, roots, size_)) return hear(own, knock(own, listening, token, deadline), deadline);
   const int before = (own + roots - 1) % roots;
-  const Connection to_own = knock(own, listening, token, deadline), to_before = knock(before, listening, token, deadline);
+  const Connection &to_own = knock(own, listening, token, deadline), &to_before = knock(before, listening, token, deadline);
   Answer answer = hear(own, to_own, deadline);
   answer.prev_host = hear(before, to_before, deadline).prev_host;
   return answer;
 }
 
-void RingBootstrap::link(const Answer& answer, const Source& source, Deadline deadline) {
-  ring_->set_peer(rank_, {host_.name, host_.pid});
-  ring_->set_peer(ring_->neighbour(Ring::prev), {answer.prev_host.name, answer.prev_host.pid});
-  ring_->set_peer(ring_->neighbour(Ring::next), {answer.next_host.name, answer.next_host.pid});
+void RingBootstrap::dial_next(const Answer& answer, const Source& source, Deadline deadline) {
   Address target = answer.next;
   if (target.is_link_local() && answer.next_host.place != host_.place) target.scope = source.address.scope;
   Connection c =
@@ -228,6 +228,30 @@ void RingBootstrap::link(const Answer& answer, const Source& source, Deadline de
             Result::remote_error});
   log_debug(Topic::bootstrap, "rank {}: ring link from {} to {}", rank_, local_address(c.fd.get()).text(), target.text());
   ring_->attach(Ring::next, std::move(c.fd));
+}
+
+// This rank was aborted while the ranks were meeting. The others wait for it, wherever it was on its way: the root, unless
+// it has let them go, and then its neighbours. What can't be told in a moment isn't.
+void RingBootstrap::break_off(const Service::Listening& listening, uint64_t token, const std::string& why) {
+  const Deadline soon = Deadline::after(kGrace);
+  try {
+    const int roots = static_cast<int>(ids_.size()), own = root_of(rank_, roots, size_);
+    if (!answer_) {
+      const Connection& c = knock(own, listening, token, soon);
+      send_all(c.fd.get(), frame(why), soon);
+      answer_ = hear(own, c, soon);  // throws what the root has told all, unless it had let them go just before
+    }
+    if (!ring_->linked(Ring::next)) dial_next(*answer_, listening.source, soon);
+  } catch (const Error& e) {
+    log_debug(Topic::bootstrap, "rank {} breaks off: {}", rank_, e.what());
+  }
+}
+
+void RingBootstrap::link(const Answer& answer, const Source& source, Deadline deadline) {
+  ring_->set_peer(rank_, {host_.name, host_.pid});
+  ring_->set_peer(ring_->neighbour(Ring::prev), {answer.prev_host.name, answer.prev_host.pid});
+  ring_->set_peer(ring_->neighbour(Ring::next), {answer.next_host.name, answer.next_host.pid});
+  dial_next(answer, source, deadline);
   ring_->wait_linked(deadline);
 
   const std::vector<std::string> all =
@@ -263,16 +287,20 @@ void RingBootstrap::meet(const Options& options, Deadline deadline) {
   });
   const auto close_endpoint = [&] { service.loop().call([&] { service.close(here); }); };
   try {
-    link(join_roots(listening, here.token, deadline), listening.source, deadline);
+    answer_ = join_roots(listening, here.token, deadline);
+    link(*answer_, listening.source, deadline);
   } catch (const Error& e) {
-    close_endpoint();
     const Error told = deadline.cancelled() ? Error(Result::remote_error, describe_rank(rank_, host_.name, host_.pid) +
                                                                               " aborted while the communicator was being made")
                                             : e;
-    ring_->announce({rank_, told.code(), told.what()});
+    if (deadline.cancelled()) break_off(listening, here.token, told.what());
+    const Trouble trouble{rank_, told.code(), told.what()};
+    service.loop().call([&] { service.retire(here, id_.key, Ring::farewell(trouble)); });
+    ring_->announce(trouble);
     ring_->close(true);
     throw told;
   }
+  knocked_.clear();
   close_endpoint();
 }
 

@@ -63,6 +63,11 @@ void Ring::attach(Side side, ProcessFd fd) {
   });
 }
 
+bool Ring::linked(Side side) {
+  const std::lock_guard lock(mutex_);
+  return linked_[side];
+}
+
 void Ring::wait_linked(Deadline deadline) {
   std::unique_lock lock(mutex_);
   const auto linked = [&] { return failure_ || (linked_[prev] && linked_[next]); };
@@ -225,14 +230,19 @@ void Ring::on_end(Side side, int error) {
   take_news(n, {});
 }
 
+std::string Ring::encode(const News& n) {
+  Writer w;
+  w.u8(static_cast<uint8_t>(Type::news)).u64(n.id).u8(n.trouble.death).u64(n.trouble.communicator);
+  return w.i32(n.trouble.rank).i32(static_cast<int>(n.trouble.code)).text(n.trouble.message).take();
+}
+
+std::string Ring::farewell(const Bootstrap::Trouble& trouble) { return encode({random_value<uint64_t>(), trouble}); }
+
 void Ring::take_news(const News& n, std::optional<Side> from) {
   if (closed_) return;
   const bool death = n.trouble.death;
   if (death ? !dead_.insert(n.trouble.rank).second : !seen_.insert(n.id).second) return;
-  Writer w;
-  w.u8(static_cast<uint8_t>(Type::news)).u64(n.id).u8(death).u64(n.trouble.communicator);
-  w.i32(n.trouble.rank).i32(static_cast<int>(n.trouble.code)).text(n.trouble.message);
-  const std::string message = w.take();
+  const std::string message = encode(n);
   for (const Side to : {prev, next})
     if (from != to) pass_on(message, to);
   {

@@ -34,6 +34,8 @@ class Ring : public std::enable_shared_from_this<Ring> {
   void set_peer(int rank, Bootstrap::Peer peer);  // any thread
   void attach(Side side, ProcessFd fd);           // any thread; each side once, the first counts
 
+  bool linked(Side side);                         // any thread
+
   // One thread at a time.
   void wait_linked(Deadline deadline);  // throws unless both sides are attached in time
   std::vector<std::string> all_gather(std::string_view mine, Deadline deadline);
@@ -41,6 +43,8 @@ class Ring : public std::enable_shared_from_this<Ring> {
   // Any thread.
   void watch(Report report);
   void announce(const Bootstrap::Trouble& trouble);
+  // What a neighbour is to find on its new connection instead of this rank, which failed.
+  static std::string farewell(const Bootstrap::Trouble& trouble);
   void close(bool goodbye);  // false: as a death of this rank would look to the others
 
  private:
@@ -62,6 +66,7 @@ class Ring : public std::enable_shared_from_this<Ring> {
   // Loop thread.
   void on_message(Side from, std::string_view message);
   void on_end(Side side, int error);
+  static std::string encode(const News& news);
   void pass_on(std::string_view message, Side to);
   void take_text(uint32_t sequence, int origin, std::string_view text, std::string_view message);
   void take_news(const News& news, std::optional<Side> from);

@@ -281,6 +281,7 @@ void Root::finish(Result late_code, const std::string& late_text) {
   service_.loop().cancel(std::exchange(timer_, 0));
   for (auto& [n, m] : members_) {
     service_.loop().cancel(std::exchange(m.timer, 0));
+    if (!m.join) m.channel->send(Answer{late_code, late_text}.encode());  // it was about to say who it is
     Channel::finish(std::move(m.channel));
   }
   members_.clear();

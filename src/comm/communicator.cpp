@@ -16,12 +16,16 @@ namespace {
 
 using Impl = Communicator::Impl;
 
-const std::shared_ptr<Impl>& require(const std::shared_ptr<Impl>& impl) {
-  if (!impl) [[unlikely]] {
-    abandon_group();
-    fail(Result::invalid_argument, "an empty Communicator was used. Make one with init, from_environment or init_all");
-  }
-  return impl;
+void require_made(const std::shared_ptr<Impl>& impl) {
+  if (impl->stage.load(std::memory_order_acquire) != Impl::Stage::making) return;
+  if (impl->given_up()) impl->throw_error();
+  fail(Result::invalid_argument, "a communicator that is being made was asked for what isn't known yet. Wait until async_error() says success");
+}
+
+// What split and shrink make has its rank and size when it is made.
+const Impl& require_known(const std::shared_ptr<Impl>& impl) {
+  if (!impl->numbered) require_made(impl);
+  return *impl;
 }
 
 Call collective(Coll coll, const void* send, void* recv, size_t count, DataType type, const ReduceOp& op = {}, int root = 0) {
@@ -40,9 +44,13 @@ Call collective(Coll coll, const void* send, void* recv, size_t count, DataType 
 
 }  // namespace
 
-int Communicator::rank() const { return require(impl_)->rank; }
-int Communicator::size() const { return require(impl_)->size; }
-const std::string& Communicator::name() const { return require(impl_)->name; }
+int Communicator::rank() const { return require_known(require(impl_)).rank; }
+int Communicator::size() const { return require_known(require(impl_)).size; }
+const std::string& Communicator::name() const {
+  require_made(require(impl_));
+  return impl_->name;
+}
+bool Communicator::blocking() const { return require(impl_)->blocking; }
 
 void Communicator::all_reduce(const void* send, void* recv, size_t count, DataType type, ReduceOp op, HostStream* stream) {
   submit(require(impl_), collective(Coll::all_reduce, send, recv, count, type, op), stream);
@@ -155,15 +163,15 @@ void Communicator::recv(void* buffer, size_t count, DataType type, int peer, Hos
 
 // Everybody's byte reaches everybody, so nobody leaves before all have come.
 void Communicator::barrier() {
-  uint8_t here = 1, all = 0;
-  all_reduce(&here, &all, 1, DataType::uint8, RedOp::max);
+  Impl& impl = *require(impl_);  // holds the bytes: inside a group, or without blocking, the call runs later
+  all_reduce(&impl.barrier_bytes[0], &impl.barrier_bytes[1], 1, DataType::uint8, RedOp::max);
 }
 
 Result Communicator::async_error(std::string* message) const {
   const Impl& impl = *require(impl_);
   if (!impl.given_up()) {
-    if (!impl.ready.load(std::memory_order_acquire)) return Result::in_progress;
-    if (!impl.failed()) return Result::success;
+    if (impl.stage.load(std::memory_order_acquire) == Impl::Stage::making) return Result::in_progress;
+    if (!impl.failed()) return impl.pending.load(std::memory_order_acquire) ? Result::in_progress : Result::success;
   }
   try {
     impl.throw_error();

@@ -1,4 +1,6 @@
 // Groups: calls of one thread collected until the outermost group_end, then run side by side.
+#include <algorithm>
+#include <atomic>
 #include <exception>
 #include <functional>
 #include <utility>
@@ -19,15 +21,10 @@ struct Launch {
   Batch batch;
 };
 
-struct Init {
-  std::shared_ptr<Impl> comm;
-  std::function<void()> run;
-};
-
 struct Group {
   int depth = 0;
   std::vector<Launch> launches;  // one per stream
-  std::vector<Init> inits;
+  std::vector<LifeStep> steps;
 };
 
 thread_local Group t_group;
@@ -61,31 +58,112 @@ void run_in_turn(Batch& batch) {
   end();
 }
 
+// What goes wrong in the background is asked for by async_error().
+void run_in_background(Batch& batch) noexcept {
+  try {
+    run_in_turn(batch);
+  } catch (const std::exception& e) {
+    const auto* error = dynamic_cast<const Error*>(&e);
+    for (Batch::Part& p : batch.parts) p.comm->set_error(error ? error->code() : Result::system_error, e.what(), true);
+  }
+  for (Batch::Part& p : batch.parts) p.comm->end_job();
+}
+
 void launch(Launch launch) {
   for (Batch::Part& p : launch.batch.parts) p.ticket = p.comm->take_ticket();
-  if (!launch.stream) {
+  const auto unblocked = std::find_if(launch.batch.parts.begin(), launch.batch.parts.end(), [](const Batch::Part& p) { return !p.comm->blocking; });
+  if (!launch.stream && unblocked == launch.batch.parts.end()) {
     run_in_turn(launch.batch);
     return;
   }
+  const std::shared_ptr<Impl> host = unblocked == launch.batch.parts.end() ? nullptr : unblocked->comm;
   // std::function copies; the batch is shared instead.
   auto batch = std::make_shared<Batch>(std::move(launch.batch));
-  launch.stream->impl().enqueue([batch] { run_in_turn(*batch); });
+  if (launch.stream) {
+    launch.stream->impl().enqueue([batch] { run_in_turn(*batch); });
+    return;
+  }
+  for (Batch::Part& p : batch->parts) p.comm->begin_job();
+  try {
+    host->background->post([batch] { run_in_background(*batch); });
+  } catch (const std::exception& e) {
+    for (Batch::Part& p : batch->parts) {
+      p.comm->set_error(Result::system_error, e.what(), true);
+      p.comm->await_turn(p.ticket);
+      p.comm->end_turn(p.ticket);
+      p.comm->end_job();
+    }
+    throw;
+  }
 }
 
-void run_inits(const std::vector<Init>& inits) {
-  if (inits.empty()) return;
+void skip_turn(const LifeStep& s) {
+  if (!s.of) return;
+  s.of->await_turn(s.ticket);
+  s.of->end_turn(s.ticket);
+}
+
+void run_step(const LifeStep& s) {
   try {
-    run_side_by_side("muster-init", inits.size(), [&](size_t i) {
-      try {
-        inits[i].run();
-      } catch (const std::exception& e) {
-        inits[i].comm->give_up(e);
-        throw;
-      }
+    if (s.of) s.of->await_turn(s.ticket);
+    s.run();
+  } catch (const std::exception& e) {
+    if (s.of) s.of->end_turn(s.ticket);
+    if (s.made) s.made->give_up(e);
+    throw;
+  }
+  if (s.of) s.of->end_turn(s.ticket);
+}
+
+void run_step_in_background(const LifeStep& s) noexcept {
+  try {
+    run_step(s);
+  } catch (const std::exception& e) {
+    const auto* error = dynamic_cast<const Error*>(&e);
+    if (!s.made) s.of->set_error(error ? error->code() : Result::system_error, e.what(), true);
+  }
+  if (s.of) s.of->end_job();
+  if (s.made) s.made->end_job();
+}
+
+void post_step(const LifeStep& s) {
+  if (s.of) s.of->begin_job();
+  if (s.made) s.made->begin_job();
+  try {
+    (s.of ? s.of : s.made)->background->post([s] { run_step_in_background(s); });
+  } catch (const std::exception& e) {
+    if (s.made) s.made->give_up(e);
+    skip_turn(s);
+    if (s.of) s.of->end_job();
+    if (s.made) s.made->end_job();
+    throw;
+  }
+}
+
+bool waits(const LifeStep& s) { return (!s.of || s.of->blocking) && (!s.made || s.made->blocking); }
+
+void launch_steps(std::vector<LifeStep> steps) {
+  for (LifeStep& s : steps) {
+    if (s.of) s.ticket = s.of->take_ticket();
+    if (s.made) s.made->in_group.store(false);
+  }
+  if (!std::all_of(steps.begin(), steps.end(), waits)) {
+    for (const LifeStep& s : steps) post_step(s);
+    return;
+  }
+  if (steps.size() == 1) return run_step(steps[0]);
+  std::atomic<size_t> begun{0};
+  try {
+    run_side_by_side("muster-init", steps.size(), [&](size_t i) {
+      ++begun;
+      run_step(steps[i]);
     });
   } catch (const std::exception& e) {
-    for (const Init& i : inits)
-      if (!i.comm->ready.load()) i.comm->give_up(e);  // their threads couldn't be started
+    if (begun == 0)  // their threads couldn't be started
+      for (const LifeStep& s : steps) {
+        if (s.made) s.made->give_up(e);
+        skip_turn(s);
+      }
     throw;
   }
 }
@@ -94,8 +172,11 @@ void run_inits(const std::vector<Init>& inits) {
 
 void abandon_group() noexcept {
   const Group lost = std::exchange(t_group, {});
-  for (const Init& i : lost.inits)
-    i.comm->give_up(Error(Result::invalid_usage, "the group in which this communicator was being made was ended by the error of another call"));
+  for (const LifeStep& s : lost.steps) {
+    if (!s.made) continue;
+    s.made->in_group.store(false);
+    s.made->give_up(Error(Result::invalid_usage, "the group in which this communicator was being made was ended by the error of another call"));
+  }
 }
 
 std::vector<Batch> take_group() {
@@ -124,7 +205,7 @@ void submit(const std::shared_ptr<Impl>& comm, const Call& call, HostStream* str
   Group& group = t_group;
   if (group.depth == 0) [[likely]] {
     const bool alone = !stream && call.shape.coll != Coll::send_recv;
-    if (alone && comm->all_served()) [[likely]] {
+    if (alone && comm->blocking && comm->all_served()) [[likely]] {
       comm->require_usable();
       if (!comm->repeats(call.shape)) comm->validate_shape(call);
       comm->validate_buffers(call);
@@ -132,14 +213,11 @@ void submit(const std::shared_ptr<Impl>& comm, const Call& call, HostStream* str
       return;
     }
   }
-  try {
+  check_call([&] {
     comm->require_usable();
     comm->validate(call);
     if (stream) stream->impl().require_own_process();
-  } catch (...) {
-    abandon_group();
-    throw;
-  }
+  });
   if (group.depth == 0) {
     Launch l{stream, {}};
     add(l.batch, comm, call);
@@ -153,10 +231,14 @@ void submit(const std::shared_ptr<Impl>& comm, const Call& call, HostStream* str
   add(group.launches.back().batch, comm, call);
 }
 
-bool defer_init_in_group(const std::shared_ptr<Impl>& comm, std::function<void()> init) {
-  if (t_group.depth == 0) return false;
-  t_group.inits.push_back({comm, std::move(init)});
-  return true;
+void perform(LifeStep step) {
+  if (t_group.depth == 0) {
+    std::vector<LifeStep> one;
+    one.push_back(std::move(step));
+    return launch_steps(std::move(one));
+  }
+  if (step.made) step.made->in_group.store(true);
+  t_group.steps.push_back(std::move(step));
 }
 
 void group_start() { ++t_group.depth; }
@@ -166,7 +248,7 @@ void group_end() {
   if (group.depth == 0) fail(Result::invalid_usage, "group_end without group_start on this thread");
   if (--group.depth > 0) return;
   Group whole = std::exchange(group, {});
-  run_inits(whole.inits);
+  if (!whole.steps.empty()) launch_steps(std::move(whole.steps));
   // Streams first: they run while this thread runs its own calls.
   for (Launch& l : whole.launches)
     if (l.stream) launch(std::move(l));

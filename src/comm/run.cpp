@@ -18,15 +18,7 @@ using Impl = Communicator::Impl;
 // Marks the communicator as running a call; two threads at once are an error of the program.
 class Exclusive {
  public:
-  explicit Exclusive(Impl& comm) : comm_(comm) {
-    if (comm.running.exchange(true, std::memory_order_acquire)) [[unlikely]] {
-      // The others would wait for the call that is refused here: whose calls are whose can't be told any more.
-      const std::string why = fmt::format("communicator {}: two threads are making calls on {} at once. Give each thread a communicator of its own",
-                                          comm.name, comm.rank_name(comm.rank));
-      comm.set_error(Result::invalid_usage, why, true);
-      throw Error(Result::invalid_usage, why);
-    }
-  }
+  explicit Exclusive(Impl& comm) : comm_(comm) { comm.begin_call(); }
   ~Exclusive() { comm_.running.store(false, std::memory_order_release); }
   Exclusive(const Exclusive&) = delete;
   Exclusive& operator=(const Exclusive&) = delete;

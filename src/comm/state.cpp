@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/math.h"
+#include "comm/life_call.h"
+#include "comm/places.h"
 #include "program/checker.h"
 
 namespace muster {
@@ -14,6 +16,7 @@ namespace muster {
 using Impl = Communicator::Impl;
 
 std::string to_string(const CallShape& s, std::span<const uint64_t> counts) {
+  if (const char* life = life_call_in(s)) return life;
   std::string text = fmt::format("{}(", name_of(s.coll));
   if (!is_uneven(s.coll)) text += fmt::format("count {}, ", s.count);
   if (!counts.empty()) text += fmt::format("counts {}, ", to_string(counts));
@@ -43,10 +46,11 @@ std::string Impl::rank_name(int r) const {
 namespace {
 
 // False: there was an error before.
-bool record(ErrorRecord& e, Result code, std::string_view message) {
+bool record(ErrorRecord& e, Result code, std::string_view message, bool revoke = false) {
   uint32_t none = 0;
   if (!e.state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) return false;
   e.code = static_cast<int>(code);
+  e.revoked = revoke ? 1 : 0;
   const size_t n = std::min(message.size(), sizeof e.message - 1);
   std::memcpy(e.message, message.data(), n);
   e.message[n] = 0;
@@ -57,7 +61,7 @@ bool record(ErrorRecord& e, Result code, std::string_view message) {
 }  // namespace
 
 void Impl::throw_error() const {
-  const ErrorRecord& e = ready.load(std::memory_order_acquire) ? error() : *own_error;
+  const ErrorRecord& e = stage.load(std::memory_order_acquire) == Stage::making ? *own_error : error();
   // Another rank may be writing it just now; if that rank died while doing so, the text is lost but not the fact.
   for (int i = 0; i < 100'000 && e.state.load(std::memory_order_acquire) != 2; ++i) sched_yield();
   if (e.state.load(std::memory_order_acquire) != 2)
@@ -68,27 +72,65 @@ void Impl::throw_error() const {
 void Impl::give_up(const std::exception& why) noexcept {
   const auto* error = dynamic_cast<const Error*>(&why);
   record(*own_error, error ? error->code() : Result::system_error, why.what());
+  {
+    const std::lock_guard lock(order_mutex);
+  }
+  order_changed.notify_all();
 }
 
-void Impl::set_error(Result code, const std::string& message, bool announce) noexcept {
-  if (record(error(), code, message) && announce && bootstrap) {
-    try {
-      bootstrap->announce({rank, code, message});
-    } catch (const std::exception& x) {
-      log_warn("communicator {}: the other hosts could not be told of the error: {}", name, x.what());
-    }
+void Impl::complete() {
+  stage.store(Stage::ready, std::memory_order_seq_cst);
+  {
+    const std::lock_guard lock(order_mutex);  // for who waits until it is made
   }
+  order_changed.notify_all();
+  if (cancelled.load(std::memory_order_seq_cst))
+    set_error(Result::remote_error, fmt::format("communicator {}: aborted by {}", name, rank_name(rank)), true);
+}
+
+void Impl::set_error(Result code, const std::string& message, bool announce, bool revoke) noexcept {
+  if (record(error(), code, message, revoke) && announce && family) family->announce(*this, code, message);
   if (segment)
     for (int r = 0; r < size; ++r) segment->control(r).doorbell.wake();
 }
 
-void Impl::refuse() const {
+void refuse_empty() {
+  abandon_group();
+  fail(Result::invalid_argument, "an empty Communicator was used. Make one with init, from_environment or init_all");
+}
+
+void Impl::require_alive() const {
   if (given_up()) throw_error();
-  if (!ready.load(std::memory_order_acquire))
-    fail(Result::invalid_usage, "a communicator was used before it was made: end the group in which it is being made first");
-  if (destroyed.load(std::memory_order_relaxed)) fail(Result::invalid_argument, "communicator {}: used after it was destroyed", name);
+  switch (stage.load(std::memory_order_acquire)) {
+    case Stage::making:
+      fail(Result::invalid_argument,
+           "a communicator was used while it was being made. End the group in which it is being made, or, if it isn't blocking, wait until async_error() "
+           "says success");
+    case Stage::suspended: fail(Result::invalid_usage, "communicator {}: used while it is suspended. Call resume first, on all ranks", name);
+    case Stage::finalized: fail(Result::invalid_usage, "communicator {}: used after it was finalized", name);
+    case Stage::destroyed: fail(Result::invalid_argument, "communicator {}: used after it was destroyed", name);
+    case Stage::ready: break;
+  }
   require_own_process();
-  throw_error();
+}
+
+void Impl::refuse() const {
+  require_alive();
+  if (failed()) throw_error();
+}
+
+void Impl::refuse_second_thread() {
+  // The others would wait for the call that is refused here: whose calls are whose can't be told any more.
+  const std::string why =
+      fmt::format("communicator {}: two threads are making calls on {} at once. Give each thread a communicator of its own", name, rank_name(rank));
+  set_error(Result::invalid_usage, why, true);
+  throw Error(Result::invalid_usage, why);
+}
+
+void Impl::reserve_boards() {
+  if (has_boards.load(std::memory_order_relaxed)) return;
+  segment->reserve_boards();
+  has_boards.store(true, std::memory_order_relaxed);
 }
 
 void Impl::require_own_process() const {
@@ -218,7 +260,17 @@ void Impl::await_turn(uint64_t ticket) {
 
 void Impl::await_all() {
   std::unique_lock lock(order_mutex);
-  order_changed.wait(lock, [&] { return all_served(); });
+  order_changed.wait(lock, [&] {
+    return all_served() && pending.load() == 0 && (stage.load() != Stage::making || given_up());
+  });
+}
+
+void Impl::end_job() {
+  {
+    const std::lock_guard lock(order_mutex);
+    --pending;
+  }
+  order_changed.notify_all();
 }
 
 void Impl::end_turn(uint64_t ticket) {
@@ -227,6 +279,11 @@ void Impl::end_turn(uint64_t ticket) {
     served.store(ticket, std::memory_order_release);
   }
   order_changed.notify_all();
+}
+
+std::unique_ptr<CompiledPlan> Impl::build_windows(const CallShape& shape, const Choice& choice, const ChunkTable* table) {
+  if (!exchange) prepare_windows(*this);
+  return std::make_unique<CompiledPlan>(build(shape, choice, table));
 }
 
 CompiledPlan Impl::build(const CallShape& shape, const Choice& choice, const ChunkTable* table) const {
@@ -258,7 +315,7 @@ Impl::Plan& Impl::even_plan_for(const CallShape& shape) {
     const Choice slots = choose(shape, inputs), windows = choose_windows(shape, inputs);  // a refusal is the same on all ranks
     try {
       p->slots = build(shape, slots, nullptr);
-      if (windows.algorithm) p->windows = std::make_unique<CompiledPlan>(build(shape, windows, nullptr));
+      if (windows.algorithm) p->windows = build_windows(shape, windows, nullptr);
     } catch (const Error& e) {
       set_error(e.code(), e.what(), true);  // it may be this rank's trouble only, and the others must not wait
       throw;
@@ -307,7 +364,7 @@ Impl::Plan& Impl::uneven_plan_for(const Call& call) {
   }
   try {
     entry->plan.slots = build(alike, slots, &table);
-    entry->plan.windows = windows.algorithm ? std::make_unique<CompiledPlan>(build(alike, windows, &table)) : nullptr;
+    entry->plan.windows = windows.algorithm ? build_windows(alike, windows, &table) : nullptr;
   } catch (const Error& e) {
     known.erase(hash);
     set_error(e.code(), e.what(), true);

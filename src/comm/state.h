@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -14,7 +15,8 @@
 
 #include "base/fork.h"
 #include "base/options.h"
-#include "bootstrap/bootstrap.h"
+#include "comm/background.h"
+#include "comm/family.h"
 #include "comm/uneven.h"
 #include "device/host/arena.h"
 #include "exec/host/compiled_plan.h"
@@ -69,12 +71,21 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
     uint64_t shape_hash = 0;
   };
 
-  // --- fixed at init ---
+  // A communicator's life, apart from errors.
+  enum class Stage : int { making, ready, suspended, finalized, destroyed };
+
+  // --- known from the start, but for what split makes ---
+  const bool blocking;
+  bool numbered = false;  // rank and size are known
+  int rank = -1, size = 0;
+
+  // --- fixed when it is made ---
   std::string name;
-  int rank = 0;
-  int size = 1;
+  uint64_t id = 0;  // equal on all ranks
+  Config config;    // as given; what is made of it takes it over
   Options options;
-  std::unique_ptr<Bootstrap> bootstrap;
+  std::shared_ptr<Family> family;
+  std::vector<int> family_ranks;            // by rank: the rank in the family's first communicator
   std::shared_ptr<Segment> segment;         // null for one rank
   std::unique_ptr<ShmTransport> transport;  // null for one rank
   std::vector<Rank> ranks;
@@ -86,6 +97,9 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   // --- changed by the thread that runs calls ---
   std::atomic<bool> running{false};
   uint64_t sequence = 0;
+  uint64_t rounds = 0;    // of exchanges of all ranks
+  std::optional<UniqueId> grow_id;  // made, and not yet used
+  uint64_t attempts = 0;  // the last exchange of some ranks that this one was in
   std::unordered_map<CallShape, std::unique_ptr<Plan>, CallShapeHash> plans;
   const CallShape* last_shape = nullptr;
   Plan* last_plan = nullptr;
@@ -116,29 +130,51 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
 
   // --- health ---
   std::unique_ptr<ErrorRecord> own_error = std::make_unique<ErrorRecord>();  // why it couldn't be made, or without a segment
-  std::atomic<bool> ready{false}, destroyed{false}, left{false};
+  std::atomic<Stage> stage{Stage::making};
+  std::atomic<bool> cancelled{false};  // aborted while it was being made
+  std::atomic<bool> in_group{false};   // waits for the group_end that makes it
+  std::atomic<bool> left{false}, has_boards{false};
+  bool finalizing = false;
 
+  // --- in the background ---
+  std::atomic<int> pending{0};  // jobs that aren't finished
+  uint8_t barrier_bytes[2] = {1, 0};
+  const std::shared_ptr<Background> background = std::make_shared<Background>();
+
+  explicit Impl(bool is_blocking) : blocking(is_blocking) {}
   ~Impl();
 
   ErrorRecord& error() const { return segment ? segment->error() : *own_error; }
   bool failed() const { return error().state.load(std::memory_order_relaxed) != 0; }
+  bool revoked() const { return error().state.load(std::memory_order_acquire) == 2 && error().revoked != 0; }
   // It will never be ready, and this is why.
   void give_up(const std::exception& why) noexcept;
-  bool given_up() const { return !ready.load(std::memory_order_acquire) && own_error->state.load(std::memory_order_acquire) != 0; }
+  bool given_up() const { return stage.load(std::memory_order_acquire) == Stage::making && own_error->state.load(std::memory_order_acquire) != 0; }
+  bool made() const { return stage.load(std::memory_order_acquire) != Stage::making; }
+  // All is there: from now on calls may be made, unless it was aborted meanwhile.
+  void complete();
   // Throws the communicator's error. failed() or given_up() first.
   [[noreturn]] void throw_error() const;
   // Makes this the communicator's error unless it has one, wakes everybody and, if `announce`, tells other hosts.
-  void set_error(Result code, const std::string& message, bool announce) noexcept;
+  void set_error(Result code, const std::string& message, bool announce, bool revoke = false) noexcept;
   std::string rank_name(int r) const;  // "rank 3 (host a, pid 17)"
 
   void require_own_process() const;  // throws invalid_usage in a forked child
-  // Throws unless calls may be made: destroyed, failed, forked child.
+  // Throws unless calls may be made: being made, suspended, destroyed, failed, forked child.
   void require_usable() const {
-    const bool usable = ready.load(std::memory_order_acquire) && !destroyed.load(std::memory_order_relaxed) &&
-                        fork_generation == muster::fork_generation() && !failed();
+    const bool usable = stage.load(std::memory_order_acquire) == Stage::ready && fork_generation == muster::fork_generation() && !failed();
     if (!usable) [[unlikely]]
       refuse();
   }
+  // The same, whether it is in error or not.
+  void require_alive() const;
+  // One call at a time: another thread's is an error of the program.
+  void begin_call() {
+    if (running.exchange(true, std::memory_order_acquire)) [[unlikely]]
+      refuse_second_thread();
+  }
+  [[noreturn]] void refuse_second_thread();
+  void reserve_boards();
   // Validates arguments; throws invalid_argument naming the argument.
   void validate(const Call& call) const {
     validate_shape(call);
@@ -158,12 +194,16 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   Plan& uneven_plan_for(const Call& call);
   // `table`: of an uneven call, `shape` is then that of the even one.
   CompiledPlan build(const CallShape& shape, const Choice& choice, const ChunkTable* table) const;
+  std::unique_ptr<CompiledPlan> build_windows(const CallShape& shape, const Choice& choice, const ChunkTable* table);
   void publish(const CallShape& shape, uint64_t fingerprint);
 
   uint64_t take_ticket() { return ++last_ticket; }
-  [[noreturn]] void refuse() const;
+  void refuse() const;
   bool all_served() const { return served.load(std::memory_order_acquire) == last_ticket.load(std::memory_order_relaxed); }
-  void await_all();
+  void await_all();  // also until it is made
+  // Around a job that is given to the background.
+  void begin_job() { ++pending; }
+  void end_job();
   // Tells peers and the helper thread that this rank is gone; once.
   void leave() noexcept;
   void await_turn(uint64_t ticket);
@@ -186,13 +226,39 @@ void run_batch(Batch& batch);
 // The same for the one call that a thread makes outside groups; nothing is allocated.
 void run_call(Communicator::Impl& comm, const Call& call);
 
+[[noreturn]] void refuse_empty();
+inline const std::shared_ptr<Communicator::Impl>& require(const std::shared_ptr<Communicator::Impl>& impl) {
+  if (!impl) [[unlikely]]
+    refuse_empty();
+  return impl;
+}
+
 // An error inside a group loses the whole group: its calls don't run, and the thread's next plain call works.
 void abandon_group() noexcept;
 // Ends the thread's group, all levels, without running it; what it held, stream by stream.
 std::vector<Batch> take_group();
 // Validates a call, then runs it, queues it on its stream, or keeps it for the thread's group_end.
 void submit(const std::shared_ptr<Communicator::Impl>& comm, const Call& call, HostStream* stream);
-// Inside a group: runs `init`, which makes `comm`, on a thread of its own at group_end, and returns true.
-bool defer_init_in_group(const std::shared_ptr<Communicator::Impl>& comm, std::function<void()> init);
+
+// Runs `check`; what it throws ends the thread's group.
+template <class F>
+void check_call(F check) {
+  try {
+    check();
+  } catch (...) {
+    abandon_group();
+    throw;
+  }
+}
+
+// A call that makes, ends or changes a communicator.
+struct LifeStep {
+  std::shared_ptr<Communicator::Impl> of;    // whose call it is, in whose order it runs; null: none's
+  std::shared_ptr<Communicator::Impl> made;  // what it makes; null: nothing
+  std::function<void()> run;
+  uint64_t ticket = 0;
+};
+// Runs it now, in the background of a communicator that isn't blocking, or, inside a group, at group_end.
+void perform(LifeStep step);
 
 }  // namespace muster

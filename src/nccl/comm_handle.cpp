@@ -61,7 +61,7 @@ void reject_comm(const void* handle, const char* argument) {
 
 CommHandle& require_made(const void* handle) {
   CommHandle& comm = require_comm(handle);
-  if (comm.communicator.async_error() == Result::in_progress && !comm.communicator.impl()->ready.load())
+  if (comm.communicator.async_error() == Result::in_progress && !comm.communicator.impl()->made())
     fail(Result::invalid_argument,
          "the communicator is still being made. End its group, or poll ncclCommGetAsyncError until that no "
          "longer gives ncclInProgress");

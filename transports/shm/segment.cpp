@@ -69,10 +69,12 @@ std::shared_ptr<Segment> Segment::map(const Geometry& g, const Fd& descriptor) {
   return s;
 }
 
+uint64_t Segment::next_number() { return reinterpret_cast<Header*>(base_)->children.fetch_add(1, std::memory_order_relaxed) + 1; }
+
 Segment::Room Segment::allot(const Geometry& g) {
   Segment room(g, file_, 0);
   auto* header = reinterpret_cast<Header*>(base_);
-  const Room r{header->children.fetch_add(1, std::memory_order_relaxed) + 1, header->end.fetch_add(room.bytes_, std::memory_order_relaxed)};
+  const Room r{next_number(), header->end.fetch_add(room.bytes_, std::memory_order_relaxed)};
   // Growing a file past this limit doesn't fail, it ends the process with SIGXFSZ.
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < r.offset + room.bytes_)
@@ -177,10 +179,10 @@ SlotSender& ShmTransport::sender(int peer, int lane, size_t largest) {
   if (!s.end) {
     s.end = std::make_unique<SlotSender>(segment_->lines(rank_, peer, lane), segment_->data(rank_, peer, lane), segment_->slot_bytes(lane),
                                          &segment_->control(peer).doorbell);
-    reserved_.lines += sizeof(ConnectionLines);
+    lines_ += sizeof(ConnectionLines);
   }
   if (largest > kInlineBytes && !s.has_data) {
-    reserved_.data += segment_->reserve_data(rank_, peer, lane);
+    data_ += segment_->reserve_data(rank_, peer, lane);
     s.has_data = true;
   }
   return *s.end;

@@ -80,6 +80,7 @@ class Segment {
   };
   // Of the file's first segment. Any thread and process. Its pages are reserved as far as an unused communicator needs them.
   Room allot(const Geometry& g);
+  uint64_t next_number();  // for one that needs no memory
   // Maps what was allotted.
   static std::shared_ptr<Segment> map(const Geometry& g, const Segment& first, const Room& room);
   // One rank uses it no more. After the last one its pages go back to the system.
@@ -105,6 +106,7 @@ class Segment {
   size_t reserve_data(int from, int to, int lane);  // returns the bytes
   size_t release_data(int from, int to, int lane);  // by the sender, when no message is under way
   size_t control_bytes() const { return boards_at_; }
+  size_t boards_bytes() const { return lines_at_ - boards_at_; }
   // Bytes of memory that the whole file occupies now (all processes together).
   size_t resident_bytes() const;
 
@@ -138,7 +140,7 @@ class ShmTransport final : public Transport {
   struct Reserved {
     size_t lines = 0, data = 0;
   };
-  const Reserved& reserved() const { return reserved_; }
+  Reserved reserved() const { return {lines_.load(std::memory_order_relaxed), data_.load(std::memory_order_relaxed)}; }  // any thread
   // Gives the memory of messages back, and takes it again. No messages may be under way, nor sent in between.
   void release_data();
   void reserve_data();  // throws system_error, and keeps nothing, when it can't be had
@@ -152,7 +154,7 @@ class ShmTransport final : public Transport {
   };
   std::vector<Sender> senders_;  // by peer and lane
   std::vector<std::unique_ptr<SlotReceiver>> receivers_;
-  Reserved reserved_;
+  std::atomic<size_t> lines_{0}, data_{0};
 };
 
 }  // namespace muster

@@ -1,0 +1,78 @@
+#include "comm/places.h"
+
+#include <algorithm>
+#include <mutex>
+#include <random>
+#include <set>
+
+#include "algorithms/algorithms.h"
+
+namespace muster {
+
+using Impl = Communicator::Impl;
+
+uint64_t process_token() {
+  static std::mutex mutex;
+  static uint64_t token = 0;
+  static int generation = -1;
+  const std::lock_guard lock(mutex);
+  if (token == 0 || generation != fork_generation()) {
+    std::random_device device;
+    token = (static_cast<uint64_t>(device()) << 32 | device()) | 1;
+    generation = fork_generation();
+  }
+  return token;
+}
+
+namespace {
+
+const Profile& profile_of(const Impl& comm, int rank) {
+  return comm.family->profiles[static_cast<size_t>(comm.family_ranks[static_cast<size_t>(rank)])];
+}
+
+// Cores that the ranks may use together.
+double usable_cores(const Impl& comm) {
+  std::set<int> cpus;
+  double quota = 0;
+  for (int r = 0; r < comm.size; ++r) {
+    const Profile& p = profile_of(comm, r);
+    cpus.insert(p.cpus.begin(), p.cpus.end());
+    if (p.quota > 0 && (quota == 0 || p.quota < quota)) quota = p.quota;
+  }
+  const auto n = static_cast<double>(std::max<size_t>(1, cpus.size()));
+  return quota > 0 ? std::min(n, quota) : n;
+}
+
+}  // namespace
+
+void take_places(Impl& comm) {
+  PlanInputs& in = comm.inputs;
+  in.nranks = comm.size;
+  in.same_process = true;
+  in.cache_bytes = SIZE_MAX;
+  comm.ranks.resize(static_cast<size_t>(comm.size));
+  for (int r = 0; r < comm.size; ++r) {
+    const Profile& p = profile_of(comm, r);
+    Impl::Rank& k = comm.ranks[static_cast<size_t>(r)];
+    k.host = p.host;
+    k.pid = p.pid;
+    k.start = p.start;
+    k.same_process = p.process == process_token();
+    in.same_process = in.same_process && p.process == profile_of(comm, 0).process;
+    in.cache_bytes = std::min(in.cache_bytes, p.cache);
+  }
+  const double cores = usable_cores(comm);
+  in.cores = std::max(1, static_cast<int>(cores));
+  comm.wait = WaitPolicy::choose(comm.options.text("MUSTER_WAIT"), comm.size, cores);
+}
+
+void prepare_windows(Impl& comm) {
+  constexpr uint64_t kDescriptorBytes = 24;
+  Choice choice;
+  choice.algorithm = find_algorithm(Coll::all_gather, "direct");
+  choice.tile_bytes = kDescriptorBytes;
+  const CallShape shape{Coll::all_gather, DataType::uint8, RedOp::sum, 0, kDescriptorBytes};
+  comm.exchange = std::make_unique<CompiledPlan>(compile(choice.algorithm->make({comm.size, comm.rank, 0}), shape, choice, comm.transport.get()));
+}
+
+}  // namespace muster
