@@ -154,12 +154,17 @@ std::byte* Segment::data(int from, int to, int lane) {
 
 size_t Segment::reserve_data(int from, int to, int lane) {
   const size_t bytes = ByteRing::bytes_for(slot_bytes(lane));
-  reserve(data_at_ + index(from, to, lane) * ByteRing::bytes_for(geometry_.slot_bytes), bytes);
+  std::byte* const at = data(from, to, lane);
+  reserve(static_cast<size_t>(at - base_), bytes);
+  // Its pages at once, so that the first messages don't fault them in one by one; a receiver then gets them by the
+  // dozen. An older kernel refuses, and they come when touched.
+  const auto page = reinterpret_cast<uintptr_t>(at) & ~(kPage - 1);
+  madvise(reinterpret_cast<void*>(page), reinterpret_cast<uintptr_t>(at) + bytes - page, MADV_POPULATE_WRITE);
   return bytes;
 }
 size_t Segment::release_data(int from, int to, int lane) {
   const size_t bytes = ByteRing::bytes_for(slot_bytes(lane));
-  punch(data_at_ + index(from, to, lane) * ByteRing::bytes_for(geometry_.slot_bytes), bytes);
+  punch(static_cast<size_t>(data(from, to, lane) - base_), bytes);
   return bytes;
 }
 
