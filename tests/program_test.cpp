@@ -319,20 +319,5 @@ TEST(Print, MessagesOfAGroup) {
             "     0  message(0) -> slot(1)\n");
 }
 
-TEST(Print, DotHasAClusterPerRankAndAnArrowPerMessage) {
-  std::vector<Program> programs;
-  for (int r = 0; r < 3; ++r) programs.push_back(find_algorithm(Coll::all_reduce, "ring")->make({3, r, 0}));
-  const std::string dot = to_dot(programs);
-  EXPECT_THAT(dot, HasSubstr("subgraph cluster_2 {\n    label=\"rank 2\";"));
-  EXPECT_THAT(dot, HasSubstr("r0_0_0_0 [label=\"contribution(2) -> slot(1)\"];"));
-  EXPECT_THAT(
-      dot, HasSubstr("  r0_0_0_0 -> r1_0_0_1;\n"));  // what rank 0 sends first is what rank 1 receives first
-  size_t arrows = 0;  // an arrow between steps of one channel is indented deeper
-  for (const char* from : {"\n  r0_", "\n  r1_", "\n  r2_"})
-    for (size_t at = dot.find(from); at != std::string::npos; at = dot.find(from, at + 1)) ++arrows;
-  EXPECT_EQ(arrows, 3u * 4u);
-  EXPECT_EQ(std::count(dot.begin(), dot.end(), '{'), std::count(dot.begin(), dot.end(), '}'));
-}
-
 }  // namespace
 }  // namespace muster

@@ -1,16 +1,11 @@
-// Programs as text and as pictures.
+// Programs as text.
+#include "program/print.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <map>
-#include <string>
-#include <tuple>
-
-#include "program/program.h"
 
 namespace muster {
-
-namespace {
 
 std::string ref_text(const Ref& r, bool message_buffers) {
   if (r.kind == Ref::Kind::slot)
@@ -47,16 +42,6 @@ std::string step_text(const Step& s, bool message_buffers) {
                      s.pieces > 1 ? fmt::format(", {} chunks", s.pieces) : "", s.finish ? ", complete" : "");
 }
 
-template <class F>
-void for_each_step(const Program& p, F f) {
-  for (size_t c = 0; c < p.channels.size(); ++c)
-    for (size_t l = 0; l < p.channels[c].loops.size(); ++l)
-      for (size_t s = 0; s < p.channels[c].loops[l].steps.size(); ++s)
-        f(c, l, s, p.channels[c].loops[l].steps[s]);
-}
-
-}  // namespace
-
 std::string to_string(const Ref& r) { return ref_text(r, false); }
 std::string to_string(const Step& s) { return step_text(s, false); }
 
@@ -82,38 +67,6 @@ std::string to_string(const Program& p) {
     }
   }
   return text;
-}
-
-// A cluster per rank with its steps from top to bottom; an arrow per message.
-std::string to_dot(const std::vector<Program>& all_ranks) {
-  std::string text =
-      "digraph program {\n  rankdir=TB;\n  node [shape=box, fontname=\"monospace\", fontsize=10];\n";
-  using Connection = std::tuple<int, int, int>;  // sender, receiver, lane
-  std::map<Connection, std::vector<std::string>> sent, received;
-  for (const Program& p : all_ranks) {
-    text += fmt::format("  subgraph cluster_{0} {{\n    label=\"rank {0}\";\n", p.rank);
-    std::string previous, previous_channel;
-    for_each_step(p, [&](size_t c, size_t l, size_t s, const Step& step) {
-      const std::string node = fmt::format("r{}_{}_{}_{}", p.rank, c, l, s);
-      text += fmt::format("    {} [label=\"{}\"];\n", node, step_text(step, p.coll == Coll::send_recv));
-      const std::string channel = fmt::format("{}", c);
-      if (!previous.empty() && channel == previous_channel)
-        text += fmt::format("    {} -> {} [style=dotted, arrowhead=none];\n", previous, node);
-      previous = node;
-      previous_channel = channel;
-      for (const Ref& r : step.sources)
-        if (r.kind == Ref::Kind::slot) received[{r.peer, p.rank, r.lane}].push_back(node);
-      for (const Ref& r : step.destinations)
-        if (r.kind == Ref::Kind::slot) sent[{p.rank, r.peer, r.lane}].push_back(node);
-    });
-    text += "  }\n";
-  }
-  for (const auto& [connection, from] : sent) {
-    const auto& to = received[connection];
-    for (size_t i = 0; i < from.size() && i < to.size(); ++i)
-      text += fmt::format("  {} -> {};\n", from[i], to[i]);
-  }
-  return text + "}\n";
 }
 
 }  // namespace muster

@@ -102,11 +102,11 @@ Program fuse(Program p);
 // C uses lane l * C + c for the program's lane l).
 Program replicate(Program p, int channels);
 
-// --- reading (print.cpp) -------------------------------------------------------------------------------------
+// --- reading (print.cpp, dot.cpp) -------------------------------------------------------------------------------------
 
 std::string to_string(const Ref& r);
 std::string to_string(const Step& s);
 std::string to_string(const Program& p);                       // for a person
-std::string to_dot(const std::vector<Program>& all_ranks);     // Graphviz
+std::string to_dot(const std::vector<Program>& all_ranks);     // a picture, by Graphviz
 
 }  // namespace muster
