@@ -9,7 +9,7 @@ packages="g++ cmake ninja-build ccache pkg-config
 for step; do
   case $step in
     fuzz) packages="$packages clang libclang-rt-14-dev" ;;
-    arm64) packages="$packages g++-aarch64-linux-gnu qemu-user-static googletest" ;;
+    arm64) packages="$packages g++-aarch64-linux-gnu qemu-user-static" ;;
   esac
 done
 

@@ -4,6 +4,7 @@
 #   asan  address and undefined-behaviour sanitizers; the tests that touch memory most
 #   tsan  thread sanitizer; the tests with threads
 #   fuzz  each parser of what others say, 20 s of inputs made up by libFuzzer (scripts/fuzz.sh)
+#   arm64 the kernels on NEON, by cross compiler and QEMU (scripts/test_arm64.sh)
 #   long  the long tests, on the build of ci
 set -eu
 cd "$(dirname "$0")/.."
@@ -39,7 +40,8 @@ for step; do
       build_and_test tsan -LE 'long|package' -R "^($(echo $targets | tr ' ' '|'))[.]"
       ;;
     fuzz) scripts/fuzz.sh ;;
-    *) echo "test.sh: no step '$step': ci, asan, tsan, fuzz or long" >&2; exit 2 ;;
+    arm64) scripts/test_arm64.sh ;;
+    *) echo "test.sh: no step '$step': ci, asan, tsan, fuzz, arm64 or long" >&2; exit 2 ;;
   esac
 done
 echo "== all steps passed: $*"
