@@ -19,7 +19,8 @@ TEST(Grow, NewRanksJoinThoseOfTheParent) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < 5; ++rank)
       threads.emplace_back([&, rank] {
-        Communicator grown = rank < 3 ? parents[static_cast<size_t>(rank)].grow(5) : Communicator::join(5, rank, id);
+        Communicator grown =
+            rank < 3 ? parents[static_cast<size_t>(rank)].grow(5) : Communicator::join(5, rank, id);
         EXPECT_EQ(grown.rank(), rank);
         EXPECT_EQ(gather(grown, rank), std::vector({0, 1, 2, 3, 4}));
         expect_works(grown);
@@ -41,7 +42,8 @@ TEST(Grow, ByProcesses) {
     UniqueId id{};
     if (rank == 1) id = old.grow_id();
     c.broadcast(&id, &id, sizeof id, DataType::uint8, 1);
-    Communicator grown = old ? old.grow(4, Config{.name = "grown"}) : Communicator::join(4, rank, id, Config{.name = "grown"});
+    Communicator grown =
+        old ? old.grow(4, Config{.name = "grown"}) : Communicator::join(4, rank, id, Config{.name = "grown"});
     EXPECT_EQ(gather(grown, rank), std::vector({1, 0, 2, 3}));
     EXPECT_EQ(grown.name(), "grown");
     expect_works(grown);
@@ -116,7 +118,8 @@ std::vector<UniqueId> make_ids(size_t n) {
 }
 
 // One outcome per rank of an init with ids(rank).
-std::vector<Outcome> init_with(int n, const std::function<std::vector<UniqueId>(int)>& ids, const std::function<void(Communicator&)>& then = {}) {
+std::vector<Outcome> init_with(int n, const std::function<std::vector<UniqueId>(int)>& ids,
+                               const std::function<void(Communicator&)>& then = {}) {
   std::vector<Outcome> outcomes(static_cast<size_t>(n));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < n; ++rank)
@@ -134,7 +137,8 @@ TEST(ManyIds, OneToAsManyAsRanks) {
   for (const int n : {1, 2, 3, 7})
     for (int roots = 1; roots <= n; ++roots) {
       const auto ids = make_ids(static_cast<size_t>(roots));
-      for (const Outcome& o : init_with(n, [&](int) { return ids; }, [](Communicator& c) { expect_works(c); }))
+      for (const Outcome& o : init_with(
+               n, [&](int) { return ids; }, [](Communicator& c) { expect_works(c); }))
         EXPECT_EQ(o.code, Result::success) << n << " ranks, " << roots << " ids: " << o;
     }
 }
@@ -153,26 +157,43 @@ TEST(ManyIds, MadeByDifferentProcesses) {
 TEST(ManyIds, MistakesAreRefused) {
   const Variable patience("MUSTER_INIT_TIMEOUT", "2");
   const auto ids = make_ids(3);
-  const auto all_fail = [&](int n, const std::function<std::vector<UniqueId>(int)>& of, Result code, const char* part) {
+  const auto all_fail = [&](int n, const std::function<std::vector<UniqueId>(int)>& of, Result code,
+                            const char* part) {
     for (const Outcome& o : init_with(n, of)) {
       EXPECT_EQ(o.code, code) << o;
       EXPECT_THAT(o.text, HasSubstr(part));
     }
   };
-  all_fail(2, [&](int) { return ids; }, Result::invalid_argument, "3 unique ids for 2 ranks");
-  all_fail(2, [&](int) { return std::vector<UniqueId>(); }, Result::invalid_argument, "0 unique ids");
-  all_fail(3, [&](int) { return std::vector{ids[0], ids[1], ids[0]}; }, Result::invalid_argument, "unique ids 0 and 2 are the same");
-  all_fail(3, [&](int) { return std::vector{ids[0], UniqueId{}}; }, Result::invalid_argument, "all zeros");
+  all_fail(
+      2, [&](int) { return ids; }, Result::invalid_argument, "3 unique ids for 2 ranks");
+  all_fail(
+      2, [&](int) { return std::vector<UniqueId>(); }, Result::invalid_argument, "0 unique ids");
+  all_fail(
+      3,
+      [&](int) {
+        return std::vector{ids[0], ids[1], ids[0]};
+      },
+      Result::invalid_argument, "unique ids 0 and 2 are the same");
+  all_fail(
+      3,
+      [&](int) {
+        return std::vector{ids[0], UniqueId{}};
+      },
+      Result::invalid_argument, "all zeros");
   // In another order on one rank.
   bool named = false;
-  for (const Outcome& o : init_with(4, [ids = make_ids(2)](int rank) { return rank == 2 ? std::vector{ids[1], ids[0]} : ids; })) {
+  for (const Outcome& o : init_with(4, [ids = make_ids(2)](int rank) {
+         return rank == 2 ? std::vector{ids[1], ids[0]} : ids;
+       })) {
     EXPECT_NE(o.code, Result::success);
     named = named || o.text.find("same order") != std::string::npos;
   }
   EXPECT_TRUE(named);
   // A used one among them.
-  for (const Outcome& o : init_with(2, [&](int) { return std::vector{ids[2]}; })) EXPECT_EQ(o.code, Result::success) << o;
-  for (const Outcome& o : init_with(2, [&](int) { return std::vector{ids[2], ids[1]}; })) EXPECT_NE(o.code, Result::success);
+  for (const Outcome& o : init_with(2, [&](int) { return std::vector{ids[2]}; }))
+    EXPECT_EQ(o.code, Result::success) << o;
+  for (const Outcome& o : init_with(2, [&](int) { return std::vector{ids[2], ids[1]}; }))
+    EXPECT_NE(o.code, Result::success);
 }
 
 TEST(ManyIds, AMissingRankIsNamedToAll) {

@@ -28,7 +28,8 @@ inline void expect_works(Communicator& c, int64_t salt = 0) {
     for (size_t i = 0; i < count; ++i) in[i] = salt + me * 1000 + static_cast<int64_t>(i);
     c.all_reduce(in.data(), out.data() + 1, count, kLong, RedOp::sum);
     for (size_t i = 0; i < count; ++i)
-      ASSERT_EQ(out[i + 1], n * (salt + static_cast<int64_t>(i)) + 1000 * (n * (n - 1) / 2)) << "rank " << me << " of " << n << ", element " << i;
+      ASSERT_EQ(out[i + 1], n * (salt + static_cast<int64_t>(i)) + 1000 * (n * (n - 1) / 2))
+          << "rank " << me << " of " << n << ", element " << i;
     ASSERT_EQ(out.front(), kPoison);
     ASSERT_EQ(out.back(), kPoison);
   }
@@ -54,7 +55,8 @@ inline Result poll(const Communicator& c, std::string* text = nullptr) {
 inline Outcome poll_until_error(const Communicator& c) {
   std::string text;
   for (;;) {
-    if (const Result r = c.async_error(&text); r != Result::success && r != Result::in_progress) return {r, text};
+    if (const Result r = c.async_error(&text); r != Result::success && r != Result::in_progress)
+      return {r, text};
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }

@@ -1,4 +1,5 @@
-// The end of communicators, and what they cost: finalize, suspend and resume, memory, and cycles that leave nothing behind.
+// The end of communicators, and what they cost: finalize, suspend and resume, memory, and cycles that leave
+// nothing behind.
 #include "life_support.h"
 
 #include <sys/wait.h>
@@ -150,7 +151,8 @@ struct Footprint {
 };
 
 void cycle(Communicator& c, int i) {
-  Communicator child = c.split(i % 5 == 4 && c.rank() == 0 ? Communicator::kNoColor : 0, i % 2 ? -c.rank() : c.rank());
+  Communicator child =
+      c.split(i % 5 == 4 && c.rank() == 0 ? Communicator::kNoColor : 0, i % 2 ? -c.rank() : c.rank());
   if (child) {
     int x = 1, y = -1;
     child.all_reduce(&x, &y, 1, kInt, RedOp::sum);

@@ -1,4 +1,5 @@
-// Communicators whose calls return at once: what async_error() says meanwhile, what may be called when, and how they end.
+// Communicators whose calls return at once: what async_error() says meanwhile, what may be called when, and
+// how they end.
 #include "life_support.h"
 
 #include <unistd.h>
@@ -43,9 +44,10 @@ TEST(Nonblocking, InitReturnsAtOnce) {
   EXPECT_EQ(first.rank(), 0);
   EXPECT_EQ(first.size(), 2);
   int x = 1, y = 0;
-  for (const auto& call : std::vector<std::function<void()>>{[&] { first.all_reduce(&x, &y, 1, kInt, RedOp::sum); }, [&] { first.send(&x, 1, kInt, 1); },
-                                                             [&] { first.split(0, 0); }, [&] { first.finalize(); }, [&] { first.barrier(); },
-                                                             [&] { first.suspend(); }, [&] { first.revoke(); }}) {
+  for (const auto& call : std::vector<std::function<void()>>{
+           [&] { first.all_reduce(&x, &y, 1, kInt, RedOp::sum); }, [&] { first.send(&x, 1, kInt, 1); },
+           [&] { first.split(0, 0); }, [&] { first.finalize(); }, [&] { first.barrier(); },
+           [&] { first.suspend(); }, [&] { first.revoke(); }}) {
     const Outcome o = outcome_of(call);
     EXPECT_EQ(o.code, Result::invalid_argument) << o;
     EXPECT_THAT(o.text, HasSubstr("async_error() says success"));
@@ -75,7 +77,8 @@ TEST(Nonblocking, EverythingFromOneThread) {
   expect_all_work(shrunk);
   const UniqueId id = all[0].grow_id();
   std::vector<Communicator> grown;
-  for (int r = 0; r < 4; ++r) grown.push_back(r < 3 ? all[static_cast<size_t>(r)].grow(4) : Communicator::join(4, r, id, kNonblocking));
+  for (int r = 0; r < 4; ++r)
+    grown.push_back(r < 3 ? all[static_cast<size_t>(r)].grow(4) : Communicator::join(4, r, id, kNonblocking));
   for (Communicator& c : grown) EXPECT_EQ(poll(c), Result::success);
   expect_all_work(grown);
   for (auto* set : {&children, &shrunk, &grown, &all}) {
@@ -169,7 +172,8 @@ TEST(Nonblocking, TheEnvironmentDecides) {
 
 TEST(Nonblocking, ErrorsAreAskedFor) {
   const Variable patience("MUSTER_INIT_TIMEOUT", "0.3");
-  Communicator lonely = Communicator::init(2, 0, make_unique_id(), kNonblocking), garbage = Communicator::init(2, 0, UniqueId{}, kNonblocking);
+  Communicator lonely = Communicator::init(2, 0, make_unique_id(), kNonblocking),
+               garbage = Communicator::init(2, 0, UniqueId{}, kNonblocking);
   std::string text;
   EXPECT_EQ(poll(lonely, &text), Result::timeout);
   EXPECT_THAT(text, HasSubstr("rank 1"));
@@ -177,7 +181,9 @@ TEST(Nonblocking, ErrorsAreAskedFor) {
   EXPECT_THAT(text, HasSubstr("all zeros"));
   int x = 0;
   EXPECT_EQ(outcome_of([&] { garbage.broadcast(&x, &x, 1, kInt, 0); }).text, text);
-  EXPECT_EQ(outcome_of([&] { Communicator::init(2, 2, make_unique_id(), kNonblocking); }).code, Result::invalid_argument) << "checked at once";
+  EXPECT_EQ(outcome_of([&] { Communicator::init(2, 2, make_unique_id(), kNonblocking); }).code,
+            Result::invalid_argument)
+      << "checked at once";
   lonely.destroy();
   garbage.destroy();
 

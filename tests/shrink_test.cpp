@@ -67,7 +67,8 @@ TEST(Shrink, ListsThatDifferAreNamed) {
     if (rank != 3) {
       const Outcome o = outcome_of([&] { c.shrink(rank == 1 ? list({}) : list({3})); });
       EXPECT_EQ(o.code, Result::invalid_usage) << o;
-      EXPECT_THAT(o.text, AllOf(HasSubstr("excludes rank 3"), HasSubstr("excludes no rank"), HasSubstr("rank 1 (host ")));
+      EXPECT_THAT(o.text, AllOf(HasSubstr("excludes rank 3"), HasSubstr("excludes no rank"),
+                                HasSubstr("rank 1 (host ")));
     } else {
       const Outcome o = outcome_of([&] { c.shrink({}); });
       EXPECT_EQ(o.code, Result::timeout) << o;
@@ -84,60 +85,66 @@ TEST(Shrink, ListsThatDifferAreNamed) {
 // All excluded ranks are gone by kill -9, in the middle of calls of any size; the survivors go on.
 TEST(Shrink, AfterDeaths) {
   for (int run = 0; run < 4; ++run)
-    run_processes(
-        5,
-        [run](int rank) {
-          Communicator c = Communicator::from_environment();
-          expect_works(c);
-          if (rank == 1 || rank == 4)
-            std::thread([run] {
-              std::this_thread::sleep_for(std::chrono::milliseconds(3 + run * 7));
-              kill(getpid(), SIGKILL);
-            }).detach();
-          std::vector<float> a(80'000, 1), b(a.size());
-          Outcome o;
-          for (int i = 0; o.code == Result::success; ++i)
-            o = outcome_of([&] { c.all_reduce(a.data(), b.data(), i % 3 ? 100 : a.size(), DataType::float32, RedOp::sum); });
-          EXPECT_EQ(o.code, Result::remote_error) << o;
-          if (rank == 1 || rank == 4) std::this_thread::sleep_for(std::chrono::hours(1));  // the other one was first
-          EXPECT_EQ(outcome_of([&] { c.split(0, 0); }).code, Result::remote_error);
-          EXPECT_EQ(outcome_of([&] { c.shrink(list({1, 4})); }).code, Result::remote_error) << "the parent isn't healthy";
-          Communicator less = c.shrink(list({4, 1}), ShrinkMode::abort);
-          EXPECT_EQ(gather(less, rank), std::vector({0, 2, 3}));
-          c.destroy();
-          for (int i = 0; i < 3; ++i) expect_works(less, i);
-          // The shrunk one is a parent like others, and a later death is seen in it.
-          Communicator child = less.split(0, -rank);
-          expect_works(child);
-          if (rank == 2) raise(SIGKILL);
-          const Outcome second = poll_until_error(child);
-          EXPECT_EQ(second.code, Result::remote_error);
-          EXPECT_THAT(second.text, HasSubstr("rank 1 (host "));
-          Communicator two = less.shrink(list({1}), ShrinkMode::abort);
-          EXPECT_EQ(gather(two, rank), std::vector({0, 3}));
-          expect_works(two);
-        },
-        {{1, 2, 4}});
+    run_processes(5,
+                  [run](int rank) {
+                    Communicator c = Communicator::from_environment();
+                    expect_works(c);
+                    if (rank == 1 || rank == 4)
+                      std::thread([run] {
+                        std::this_thread::sleep_for(std::chrono::milliseconds(3 + run * 7));
+                        kill(getpid(), SIGKILL);
+                      }).detach();
+                    std::vector<float> a(80'000, 1), b(a.size());
+                    Outcome o;
+                    for (int i = 0; o.code == Result::success; ++i)
+                      o = outcome_of([&] {
+                        c.all_reduce(a.data(), b.data(), i % 3 ? 100 : a.size(), DataType::float32,
+                                     RedOp::sum);
+                      });
+                    EXPECT_EQ(o.code, Result::remote_error) << o;
+                    if (rank == 1 || rank == 4)
+                      std::this_thread::sleep_for(std::chrono::hours(1));  // the other one was first
+                    EXPECT_EQ(outcome_of([&] { c.split(0, 0); }).code, Result::remote_error);
+                    EXPECT_EQ(outcome_of([&] {
+                                c.shrink(list({1, 4}));
+                              }).code,
+                              Result::remote_error)
+                        << "the parent isn't healthy";
+                    Communicator less = c.shrink(list({4, 1}), ShrinkMode::abort);
+                    EXPECT_EQ(gather(less, rank), std::vector({0, 2, 3}));
+                    c.destroy();
+                    for (int i = 0; i < 3; ++i) expect_works(less, i);
+                    // The shrunk one is a parent like others, and a later death is seen in it.
+                    Communicator child = less.split(0, -rank);
+                    expect_works(child);
+                    if (rank == 2) raise(SIGKILL);
+                    const Outcome second = poll_until_error(child);
+                    EXPECT_EQ(second.code, Result::remote_error);
+                    EXPECT_THAT(second.text, HasSubstr("rank 1 (host "));
+                    Communicator two = less.shrink(list({1}), ShrinkMode::abort);
+                    EXPECT_EQ(gather(two, rank), std::vector({0, 3}));
+                    expect_works(two);
+                  },
+                  {{1, 2, 4}});
 }
 
 // Who excludes only some of the dead learns who else is missing.
 TEST(Shrink, WithADeadRankThatIsNotExcluded) {
-  run_processes(
-      4,
-      [](int rank) {
-        Communicator c = Communicator::from_environment();
-        gather(c, rank);
-        if (rank >= 2) raise(SIGKILL);
-        EXPECT_EQ(poll_until_error(c).code, Result::remote_error);
-        const Outcome o = outcome_of([&] { c.shrink(list({2}), ShrinkMode::abort); });
-        EXPECT_EQ(o.code, Result::remote_error) << o;
-        EXPECT_THAT(o.text, AnyOf(HasSubstr("rank 3 (host "), HasSubstr("gave up")));
-        Communicator two;  // another may still be in the attempt that failed
-        for (Outcome again{Result::remote_error, ""}; again.code != Result::success;)
-          again = outcome_of([&] { two = c.shrink(list({2, 3}), ShrinkMode::abort); });
-        expect_works(two);
-      },
-      {{2, 3}});
+  run_processes(4,
+                [](int rank) {
+                  Communicator c = Communicator::from_environment();
+                  gather(c, rank);
+                  if (rank >= 2) raise(SIGKILL);
+                  EXPECT_EQ(poll_until_error(c).code, Result::remote_error);
+                  const Outcome o = outcome_of([&] { c.shrink(list({2}), ShrinkMode::abort); });
+                  EXPECT_EQ(o.code, Result::remote_error) << o;
+                  EXPECT_THAT(o.text, AnyOf(HasSubstr("rank 3 (host "), HasSubstr("gave up")));
+                  Communicator two;  // another may still be in the attempt that failed
+                  for (Outcome again{Result::remote_error, ""}; again.code != Result::success;)
+                    again = outcome_of([&] { two = c.shrink(list({2, 3}), ShrinkMode::abort); });
+                  expect_works(two);
+                },
+                {{2, 3}});
 }
 
 // Calls under way end, on all ranks; the excluded one isn't dead but doesn't answer.
@@ -150,10 +157,12 @@ TEST(Shrink, AbortsCallsUnderWay) {
     }
     HostStream stream;
     std::vector<int> a(1000, 1), b(1000);
-    for (int i = 0; i < 3; ++i) outcome_of([&] { c.all_reduce(a.data(), b.data(), a.size(), kInt, RedOp::sum, &stream); });
+    for (int i = 0; i < 3; ++i)
+      outcome_of([&] { c.all_reduce(a.data(), b.data(), a.size(), kInt, RedOp::sum, &stream); });
     Communicator two = c.shrink(list({2}), ShrinkMode::abort);
     const Outcome o = outcome_of([&] { stream.synchronize(); });
-    EXPECT_THAT(o.code, AnyOf(Result::remote_error, Result::success)) << "none, if the other rank shrank before the first was queued";
+    EXPECT_THAT(o.code, AnyOf(Result::remote_error, Result::success))
+        << "none, if the other rank shrank before the first was queued";
     EXPECT_EQ(gather(two, rank), std::vector({0, 1}));
     expect_works(two);
     std::string text;
@@ -183,7 +192,8 @@ TEST(Revoke, EndsCallsOnAllRanksAndLeavesAParent) {
       });
     Outcome o;
     std::vector<int> a(30'000, 1), b(a.size());
-    while (o.code == Result::success) o = outcome_of([&] { c.all_reduce(a.data(), b.data(), a.size(), kInt, RedOp::sum); });
+    while (o.code == Result::success)
+      o = outcome_of([&] { c.all_reduce(a.data(), b.data(), a.size(), kInt, RedOp::sum); });
     if (revoker.joinable()) revoker.join();
     EXPECT_EQ(o.code, Result::invalid_usage) << o;
     EXPECT_THAT(o.text, HasSubstr("revoked by rank 2 (host "));

@@ -1,4 +1,5 @@
-// Communicators made of others by split: who is in them, in what order, and that they are independent of each other.
+// Communicators made of others by split: who is in them, in what order, and that they are independent of each
+// other.
 #include "life_support.h"
 
 #include <signal.h>
@@ -69,7 +70,8 @@ TEST(Split, ColorsThatAreNegativeAreRefusedOnAllRanks) {
 
 TEST(Split, OfAnother) {
   on_threads_and_processes(8, [](Communicator& c, int rank) {
-    Communicator half = c.split(rank / 4, rank), quarter = half.split(half.rank() / 2, -half.rank()), lone = quarter.split(quarter.rank(), 0);
+    Communicator half = c.split(rank / 4, rank), quarter = half.split(half.rank() / 2, -half.rank()),
+                 lone = quarter.split(quarter.rank(), 0);
     EXPECT_EQ(gather(quarter, rank), std::vector({rank / 2 * 2 + 1, rank / 2 * 2}));
     EXPECT_EQ(lone.size(), 1);
     // The parents go first.
@@ -127,7 +129,8 @@ TEST(Split, InsideGroups) {
   EXPECT_THAT(from_last, testing::Each(8));
 }
 
-// A communicator from the environment of options that its ranks differ in is no different when it is made of another.
+// A communicator from the environment of options that its ranks differ in is no different when it is made of
+// another.
 TEST(Split, ConfigIsTheParentsOrItsOwn) {
   const UniqueId id = make_unique_id();
   std::vector<std::thread> threads;
@@ -158,7 +161,8 @@ TEST(Split, ManyAtOnceFromThreads) {
         for (int i = 0; i < 25; ++i) {
           Communicator child = mine.split(0, i % 2 ? 1 - mine.rank() : mine.rank());
           const std::vector<int> seen = gather(child, 100 * t + mine.rank());
-          EXPECT_EQ(seen, (i % 2 ? std::vector({100 * t + 1 - 0, 100 * t}) : std::vector({100 * t, 100 * t + 1})));
+          EXPECT_EQ(seen,
+                    (i % 2 ? std::vector({100 * t + 1 - 0, 100 * t}) : std::vector({100 * t, 100 * t + 1})));
           child.destroy();
         }
         expect_works(mine, t);
@@ -179,7 +183,8 @@ TEST(Split, AgainstAnotherCallIsAMismatch) {
         c.split(0, 0);
     });
     EXPECT_EQ(o.code, Result::invalid_usage) << o;
-    EXPECT_THAT(o.text, AllOf(HasSubstr("calls don't match"), HasSubstr("split as call 6"), HasSubstr("all_reduce(count 1")));
+    EXPECT_THAT(o.text, AllOf(HasSubstr("calls don't match"), HasSubstr("split as call 6"),
+                              HasSubstr("all_reduce(count 1")));
   });
 }
 
@@ -192,7 +197,8 @@ TEST(Split, ARankThatDoesNotComeIsNamed) {
     }
     const Outcome o = outcome_of([&] { c.split(0, 0); });
     EXPECT_EQ(o.code, Result::timeout) << o;
-    EXPECT_THAT(o.text, AllOf(HasSubstr("rank 1 (host "), HasSubstr("did not call split"), HasSubstr("MUSTER_INIT_TIMEOUT")));
+    EXPECT_THAT(o.text, AllOf(HasSubstr("rank 1 (host "), HasSubstr("did not call split"),
+                              HasSubstr("MUSTER_INIT_TIMEOUT")));
   });
 }
 
@@ -211,45 +217,43 @@ TEST(Split, AfterStreamsAndWithChildrenOnStreams) {
 
 // A death is told to every communicator that the rank was in, by its number there, and to no other.
 TEST(Split, DeathsAreSeenInChildren) {
-  run_processes(
-      4,
-      [](int rank) {
-        Communicator c = Communicator::from_environment();
-        Communicator with = c.split(rank == 0 ? Communicator::kNoColor : 0, -rank);  // 3, 2, 1
-        Communicator without = c.split(rank == 2 ? Communicator::kNoColor : 0, 0);
-        gather(c, rank);
-        if (rank == 2) raise(SIGKILL);
-        if (rank != 0) {
-          const Outcome idle = poll_until_error(with);
-          EXPECT_EQ(idle.code, Result::remote_error);
-          EXPECT_THAT(idle.text, HasSubstr("rank 1 (host "));
-          EXPECT_THAT(idle.text, HasSubstr("communicator " + with.name()));
-        }
-        EXPECT_EQ(poll_until_error(c).code, Result::remote_error);
-        expect_works(without);
-        without.destroy();
-      },
-      {{2}});
+  run_processes(4,
+                [](int rank) {
+                  Communicator c = Communicator::from_environment();
+                  Communicator with = c.split(rank == 0 ? Communicator::kNoColor : 0, -rank);  // 3, 2, 1
+                  Communicator without = c.split(rank == 2 ? Communicator::kNoColor : 0, 0);
+                  gather(c, rank);
+                  if (rank == 2) raise(SIGKILL);
+                  if (rank != 0) {
+                    const Outcome idle = poll_until_error(with);
+                    EXPECT_EQ(idle.code, Result::remote_error);
+                    EXPECT_THAT(idle.text, HasSubstr("rank 1 (host "));
+                    EXPECT_THAT(idle.text, HasSubstr("communicator " + with.name()));
+                  }
+                  EXPECT_EQ(poll_until_error(c).code, Result::remote_error);
+                  expect_works(without);
+                  without.destroy();
+                },
+                {{2}});
 }
 
 // The parent is gone everywhere: children still learn of deaths.
 TEST(Split, DeathsAreSeenWhenTheParentIsGone) {
-  run_processes(
-      3,
-      [](int rank) {
-        Communicator child;
-        {
-          Communicator c = Communicator::from_environment();
-          child = c.split(0, 2 - rank);
-          c.destroy();
-        }
-        gather(child, rank);
-        if (rank == 1) raise(SIGKILL);
-        const Outcome o = poll_until_error(child);
-        EXPECT_EQ(o.code, Result::remote_error);
-        EXPECT_THAT(o.text, HasSubstr("rank 1 (host "));
-      },
-      {{1}});
+  run_processes(3,
+                [](int rank) {
+                  Communicator child;
+                  {
+                    Communicator c = Communicator::from_environment();
+                    child = c.split(0, 2 - rank);
+                    c.destroy();
+                  }
+                  gather(child, rank);
+                  if (rank == 1) raise(SIGKILL);
+                  const Outcome o = poll_until_error(child);
+                  EXPECT_EQ(o.code, Result::remote_error);
+                  EXPECT_THAT(o.text, HasSubstr("rank 1 (host "));
+                },
+                {{1}});
 }
 
 // An error of one communicator is that communicator's alone.

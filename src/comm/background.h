@@ -1,5 +1,5 @@
-// Runs the jobs of one communicator, one after the other, on a thread that is there while there are jobs: idle
-// communicators have none.
+// Runs the jobs of one communicator, one after the other, on a thread that is there while there are jobs:
+// idle communicators have none.
 #pragma once
 
 #include <condition_variable>

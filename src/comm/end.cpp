@@ -9,7 +9,9 @@ namespace {
 using Impl = Communicator::Impl;
 using Stage = Impl::Stage;
 
-Deadline deadline_of(const Impl& comm) { return comm.timeout.count() > 0 ? Deadline::after(comm.timeout) : Deadline::never(); }
+Deadline deadline_of(const Impl& comm) {
+  return comm.timeout.count() > 0 ? Deadline::after(comm.timeout) : Deadline::never();
+}
 
 }  // namespace
 
@@ -31,7 +33,8 @@ void Impl::leave() noexcept {
 void Communicator::finalize() {
   const std::shared_ptr<Impl>& comm = require(impl_);
   check_call([&] {
-    if (comm->stage.load() == Stage::finalized || comm->finalizing) fail(Result::invalid_argument, "communicator {}: finalized before", comm->name);
+    if (comm->stage.load() == Stage::finalized || comm->finalizing)
+      fail(Result::invalid_argument, "communicator {}: finalized before", comm->name);
     comm->require_usable();
   });
   comm->finalizing = true;
@@ -44,29 +47,38 @@ void Communicator::finalize() {
 
 void Communicator::destroy() {
   if (!impl_) fail(Result::invalid_argument, "destroy of an empty Communicator");
-  if (impl_->stage.load() == Stage::destroyed) fail(Result::invalid_argument, "communicator {}: destroyed before", impl_->name);
+  if (impl_->stage.load() == Stage::destroyed)
+    fail(Result::invalid_argument, "communicator {}: destroyed before", impl_->name);
   impl_->require_own_process();
-  if (impl_->in_group.load()) fail(Result::invalid_usage, "a communicator was destroyed in the group in which it is being made. End the group first");
+  if (impl_->in_group.load())
+    fail(Result::invalid_usage,
+         "a communicator was destroyed in the group in which it is being made. End the group first");
   impl_->await_all();
   impl_->leave();
   impl_->stage.store(Stage::destroyed);
 }
 
 void Communicator::abort() noexcept {
-  if (!impl_ || impl_->stage.load() == Stage::destroyed || impl_->fork_generation != fork_generation()) return;
+  if (!impl_ || impl_->stage.load() == Stage::destroyed || impl_->fork_generation != fork_generation())
+    return;
   impl_->cancelled.store(true, std::memory_order_seq_cst);
   if (impl_->stage.load(std::memory_order_seq_cst) == Stage::making)
-    impl_->give_up(Error(Result::remote_error, "the communicator was aborted while it was being made, by this rank"));
+    impl_->give_up(
+        Error(Result::remote_error, "the communicator was aborted while it was being made, by this rank"));
   else
-    impl_->set_error(Result::remote_error, fmt::format("communicator {}: aborted by {}", impl_->name, impl_->rank_name(impl_->rank)), true);
+    impl_->set_error(
+        Result::remote_error,
+        fmt::format("communicator {}: aborted by {}", impl_->name, impl_->rank_name(impl_->rank)), true);
 }
 
 void Communicator::revoke() {
   const Impl& comm = *require(impl_);
   if (comm.stage.load() != Stage::finalized) comm.require_alive();
-  impl_->set_error(Result::invalid_usage,
-                   fmt::format("communicator {}: revoked by {}. Only split, shrink, abort and destroy are possible now", comm.name, comm.rank_name(comm.rank)),
-                   true, true);
+  impl_->set_error(
+      Result::invalid_usage,
+      fmt::format("communicator {}: revoked by {}. Only split, shrink, abort and destroy are possible now",
+                  comm.name, comm.rank_name(comm.rank)),
+      true, true);
 }
 
 void Communicator::suspend() {
@@ -86,17 +98,20 @@ void Communicator::resume() {
   check_call([&] {
     if (comm->stage.load() != Stage::suspended) {
       comm->require_alive();
-      if (comm->pending.load() == 0) fail(Result::invalid_usage, "communicator {}: resumed, but it is not suspended", comm->name);
+      if (comm->pending.load() == 0)
+        fail(Result::invalid_usage, "communicator {}: resumed, but it is not suspended", comm->name);
     }
     if (comm->failed()) comm->throw_error();
   });
   perform({.of = comm, .made = nullptr, .run = [comm] {
-             if (comm->stage.load() != Stage::suspended) fail(Result::invalid_usage, "communicator {}: resumed, but it is not suspended", comm->name);
+             if (comm->stage.load() != Stage::suspended)
+               fail(Result::invalid_usage, "communicator {}: resumed, but it is not suspended", comm->name);
              const std::string problem = problem_in([&] {
                if (comm->transport) comm->transport->reserve_data();
              });
              try {
-               throw_first(CollectiveExchange(*comm, LifeCall::resume, deadline_of(*comm)).all_gather(problem));
+               throw_first(
+                   CollectiveExchange(*comm, LifeCall::resume, deadline_of(*comm)).all_gather(problem));
              } catch (...) {
                if (comm->transport && problem.empty()) comm->transport->release_data();
                throw;
@@ -111,7 +126,9 @@ MemoryUse Communicator::memory_use() const {
   if (comm.stage.load(std::memory_order_acquire) == Stage::making || !comm.transport) return use;
   const ShmTransport::Reserved reserved = comm.transport->reserved();
   use.persistent = reserved.lines;
-  if (comm.rank == 0) use.persistent += comm.segment->control_bytes() + (comm.has_boards.load() ? comm.segment->boards_bytes() : 0);
+  if (comm.rank == 0)
+    use.persistent +=
+        comm.segment->control_bytes() + (comm.has_boards.load() ? comm.segment->boards_bytes() : 0);
   (comm.stage.load() == Stage::suspended ? use.suspended : use.suspendable) = reserved.data;
   use.total = use.persistent + use.suspendable;
   return use;

@@ -23,7 +23,8 @@ std::vector<int> all_but(const std::vector<int>& excluded, int size) {
   return ranks;
 }
 
-// Who is excluded, as it stands in a note: a hash of all, and a bit for each of the first ranks, as many as fit.
+// Who is excluded, as it stands in a note: a hash of all, and a bit for each of the first ranks, as many as
+// fit.
 class ExcludedList {
  public:
   ExcludedList() = default;
@@ -48,7 +49,8 @@ class ExcludedList {
     std::vector<int> ranks;
     for (size_t r = 0; r < (text_.size() - sizeof(uint64_t)) * 8; ++r)
       if (has(static_cast<int>(r))) ranks.push_back(static_cast<int>(r));
-    return ranks.empty() ? "no rank" : fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+    return ranks.empty() ? "no rank"
+                         : fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
   }
 
  private:
@@ -101,8 +103,9 @@ bool Exchange::read(int rank, uint64_t stamp, std::string* piece, size_t* left) 
 }
 
 bool Exchange::all_there() const {
-  return std::all_of(ranks_.begin(), ranks_.end(),
-                     [&](int r) { return board(r).notes[stamp_ & 1].stamp.load(std::memory_order_acquire) == stamp_; });
+  return std::all_of(ranks_.begin(), ranks_.end(), [&](int r) {
+    return board(r).notes[stamp_ & 1].stamp.load(std::memory_order_acquire) == stamp_;
+  });
 }
 
 template <class Done>
@@ -139,7 +142,8 @@ std::vector<std::string> Exchange::all_gather(std::string_view mine) {
 }
 
 std::string Exchange::absence(int rank) const {
-  if (comm_.segment->control(rank).left.load(std::memory_order_acquire)) return "has destroyed its communicator";
+  if (comm_.segment->control(rank).left.load(std::memory_order_acquire))
+    return "has destroyed its communicator";
   const Impl::Rank& peer = comm_.ranks[static_cast<size_t>(rank)];
   if (!peer.start.empty() && has_ended(peer.pid, peer.start)) return "ended without leaving the communicator";
   return {};
@@ -148,25 +152,28 @@ std::string Exchange::absence(int rank) const {
 std::string Exchange::describe_missing() const {
   std::string text;
   for (const int r : ranks_)
-    if (r == awaited_ || board(r).notes[stamp_ & 1].stamp.load(std::memory_order_acquire) != stamp_) text += (text.empty() ? "" : ", ") + comm_.rank_name(r);
+    if (r == awaited_ || board(r).notes[stamp_ & 1].stamp.load(std::memory_order_acquire) != stamp_)
+      text += (text.empty() ? "" : ", ") + comm_.rank_name(r);
   return text;
 }
 
 void Exchange::warn_when_late(std::chrono::nanoseconds waited) {
   if (comm_.stall_warning.count() == 0 || waited < std::max(comm_.stall_warning, next_warning_)) return;
   next_warning_ = 2 * waited;
-  log_warn("communicator {}: rank {} has waited {:.3g} s in {}, waiting for {}", comm_.name, comm_.rank, static_cast<double>(waited.count()) * 1e-9,
-           name_of(step_), describe_missing());
+  log_warn("communicator {}: rank {} has waited {:.3g} s in {}, waiting for {}", comm_.name, comm_.rank,
+           static_cast<double>(waited.count()) * 1e-9, name_of(step_), describe_missing());
 }
 
 std::string Exchange::timeout_text() const {
-  return fmt::format("communicator {}: {} did not call {} in time (waiting: {}). {} allows more time", comm_.name, describe_missing(), name_of(step_),
-                     comm_.rank_name(comm_.rank), makes(step_) ? "MUSTER_INIT_TIMEOUT" : "MUSTER_TIMEOUT");
+  return fmt::format("communicator {}: {} did not call {} in time (waiting: {}). {} allows more time",
+                     comm_.name, describe_missing(), name_of(step_), comm_.rank_name(comm_.rank),
+                     makes(step_) ? "MUSTER_INIT_TIMEOUT" : "MUSTER_TIMEOUT");
 }
 
 // --- all ranks ---
 
-CollectiveExchange::CollectiveExchange(Impl& comm, LifeCall step, Deadline deadline) : Exchange(comm, step, BoardKind::all, all_but({}, comm.size), deadline) {
+CollectiveExchange::CollectiveExchange(Impl& comm, LifeCall step, Deadline deadline)
+    : Exchange(comm, step, BoardKind::all, all_but({}, comm.size), deadline) {
   comm.begin_call();
   running_ = true;
   if (alone()) return;
@@ -187,24 +194,30 @@ void CollectiveExchange::look(int awaited, std::chrono::nanoseconds waited) {
   for (const int r : ranks_) {
     const auto theirs = published_call(comm_, r, comm_.sequence);
     if (theirs && theirs->fingerprint != fingerprint_)
-      raise_call_mismatch(comm_, fmt::format("{} as call {}", name_of(step_), comm_.sequence), r, theirs->text());
+      raise_call_mismatch(comm_, fmt::format("{} as call {}", name_of(step_), comm_.sequence), r,
+                          theirs->text());
   }
   if (const std::string what = absence(awaited); !what.empty() && !all_there())
-    raise(comm_, Result::remote_error, fmt::format("communicator {}: {} {} while {} waits for it in {}", comm_.name, comm_.rank_name(awaited), what,
-                                                   comm_.rank_name(comm_.rank), name_of(step_)));
+    raise(comm_, Result::remote_error,
+          fmt::format("communicator {}: {} {} while {} waits for it in {}", comm_.name,
+                      comm_.rank_name(awaited), what, comm_.rank_name(comm_.rank), name_of(step_)));
   if (deadline_.expired()) raise(comm_, Result::timeout, timeout_text());
   warn_when_late(waited);
 }
 
 // --- survivors ---
 
-SurvivorExchange::SurvivorExchange(Impl& comm, LifeCall step, const std::vector<int>& excluded, bool watches_errors, Deadline deadline)
-    : Exchange(comm, step, BoardKind::some, all_but(excluded, comm.size), deadline), watches_errors_(watches_errors) {
+SurvivorExchange::SurvivorExchange(Impl& comm, LifeCall step, const std::vector<int>& excluded,
+                                   bool watches_errors, Deadline deadline)
+    : Exchange(comm, step, BoardKind::some, all_but(excluded, comm.size), deadline),
+      watches_errors_(watches_errors) {
   // A call that failed may still be on its way out.
   while (comm.running.exchange(true, std::memory_order_acquire)) {
     if (deadline.expired())
-      fail(Result::invalid_usage, "communicator {}: {} while another thread is in a call of it. Use a communicator from one thread at a time", comm.name,
-           name_of(step));
+      fail(Result::invalid_usage,
+           "communicator {}: {} while another thread is in a call of it. Use a communicator from one thread "
+           "at a time",
+           comm.name, name_of(step));
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   running_ = true;
@@ -224,14 +237,15 @@ void SurvivorExchange::close() {
   if (attempt_) board(comm_.rank).open.store(0, std::memory_order_release);
 }
 
-// Exchanges of different ranks have different numbers, so one number can't be counted by each alone: a rank that comes first
-// takes one that was never used, the others take that of whom they wait for.
+// Exchanges of different ranks have different numbers, so one number can't be counted by each alone: a rank
+// that comes first takes one that was never used, the others take that of whom they wait for.
 void SurvivorExchange::choose_attempt() {
   uint64_t most = 0, open = 0;
   for (int r = 0; r < comm_.size; ++r) {
     const uint64_t a = board(r).attempt.load(std::memory_order_acquire);
     most = std::max(most, a);
-    if (a > comm_.attempts && board(r).open.load(std::memory_order_acquire) && std::binary_search(ranks_.begin(), ranks_.end(), r))
+    if (a > comm_.attempts && board(r).open.load(std::memory_order_acquire) &&
+        std::binary_search(ranks_.begin(), ranks_.end(), r))
       open = std::max(open, a);
   }
   attempt_ = open ? open : most + 1;
@@ -246,8 +260,8 @@ void SurvivorExchange::publish(const std::string& list) {
   mine.open.store(1, std::memory_order_release);
 }
 
-// The first round is for all who are in an attempt of this number, whomever they exclude: so a difference is found. One
-// that excludes this rank is in another exchange, and comes to this one later.
+// The first round is for all who are in an attempt of this number, whomever they exclude: so a difference is
+// found. One that excludes this rank is in another exchange, and comes to this one later.
 void SurvivorExchange::agree_on(const std::vector<int>& excluded) {
   const ExcludedList list(excluded);
   choose_attempt();
@@ -273,11 +287,15 @@ void SurvivorExchange::agree_on(const std::vector<int>& excluded) {
     return true;
   });
   phase_ = exchanging;
-  const auto other = std::find_if(lists.begin(), lists.end(), [&](const ExcludedList& l) { return l.text() != list.text(); });
+  const auto other = std::find_if(lists.begin(), lists.end(),
+                                  [&](const ExcludedList& l) { return l.text() != list.text(); });
   if (other == lists.end()) return;
   finish();
-  fail(Result::invalid_usage, "communicator {}: ranks exclude different ranks in {}: {} excludes {}, {} excludes {}. All must give the same", comm_.name,
-       name_of(step_), comm_.rank_name(comm_.rank), list.describe(), comm_.rank_name(ranks_[static_cast<size_t>(other - lists.begin())]), other->describe());
+  fail(Result::invalid_usage,
+       "communicator {}: ranks exclude different ranks in {}: {} excludes {}, {} excludes {}. All must give "
+       "the same",
+       comm_.name, name_of(step_), comm_.rank_name(comm_.rank), list.describe(),
+       comm_.rank_name(ranks_[static_cast<size_t>(other - lists.begin())]), other->describe());
 }
 
 void SurvivorExchange::look(int awaited, std::chrono::nanoseconds waited) {
@@ -288,13 +306,15 @@ void SurvivorExchange::look(int awaited, std::chrono::nanoseconds waited) {
   if (phase_ == exchanging && all_there()) return;
   if (tripped()) comm_.throw_error();
   const Board& theirs = board(awaited);
-  const bool gave_up = phase_ == exchanging && (!theirs.open.load(std::memory_order_acquire) || theirs.attempt.load(std::memory_order_acquire) != attempt_);
+  const bool gave_up = phase_ == exchanging && (!theirs.open.load(std::memory_order_acquire) ||
+                                                theirs.attempt.load(std::memory_order_acquire) != attempt_);
   if (gave_up && !all_there())
-    fail(Result::remote_error, "communicator {}: {} gave up {} while {} waits for it. Look for its error, and try again", comm_.name,
-         comm_.rank_name(awaited), name_of(step_), comm_.rank_name(comm_.rank));
+    fail(Result::remote_error,
+         "communicator {}: {} gave up {} while {} waits for it. Look for its error, and try again",
+         comm_.name, comm_.rank_name(awaited), name_of(step_), comm_.rank_name(comm_.rank));
   if (const std::string what = absence(awaited); !what.empty() && !(phase_ == exchanging && all_there()))
-    fail(Result::remote_error, "communicator {}: {} {} while {} waits for it in {}. Exclude it, too", comm_.name, comm_.rank_name(awaited), what,
-         comm_.rank_name(comm_.rank), name_of(step_));
+    fail(Result::remote_error, "communicator {}: {} {} while {} waits for it in {}. Exclude it, too",
+         comm_.name, comm_.rank_name(awaited), what, comm_.rank_name(comm_.rank), name_of(step_));
   if (deadline_.expired()) fail(Result::timeout, "{}", timeout_text());
   warn_when_late(waited);
 }
@@ -305,7 +325,8 @@ void SurvivorExchange::await_passed(Deadline deadline) {
     for (const int r : ranks_) {
       const Board& theirs = board(r);
       const bool passed = theirs.notes[stamp_ & 1].stamp.load(std::memory_order_acquire) == stamp_ ||
-                          theirs.attempt.load(std::memory_order_acquire) != attempt_ || !theirs.open.load(std::memory_order_acquire);
+                          theirs.attempt.load(std::memory_order_acquire) != attempt_ ||
+                          !theirs.open.load(std::memory_order_acquire);
       if (passed || passed_.contains(r)) continue;
       awaited_ = r;
       return deadline.expired();

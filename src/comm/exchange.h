@@ -1,5 +1,5 @@
-// Exchanges of texts between the ranks of a communicator that don't go through its connections: agreements about the
-// communicator itself, which must also be possible when its calls have failed.
+// Exchanges of texts between the ranks of a communicator that don't go through its connections: agreements
+// about the communicator itself, which must also be possible when its calls have failed.
 #pragma once
 
 #include <set>
@@ -25,7 +25,8 @@ class Exchange {
   std::vector<std::string> all_gather(std::string_view mine);
 
  protected:
-  Exchange(Communicator::Impl& comm, LifeCall step, BoardKind kind, std::vector<int> ranks, Deadline deadline);
+  Exchange(Communicator::Impl& comm, LifeCall step, BoardKind kind, std::vector<int> ranks,
+           Deadline deadline);
 
   bool alone() const { return ranks_.size() == 1; }
   Board& board(int rank) const { return comm_.segment->board(rank, kind_); }
@@ -60,8 +61,8 @@ class Exchange {
   std::chrono::nanoseconds next_warning_{0};
 };
 
-// All ranks of a healthy communicator: a call like any other, so that it is compared with what others call. What goes
-// wrong becomes the communicator's error.
+// All ranks of a healthy communicator: a call like any other, so that it is compared with what others call.
+// What goes wrong becomes the communicator's error.
 class CollectiveExchange final : public Exchange {
  public:
   CollectiveExchange(Communicator::Impl& comm, LifeCall step, Deadline deadline);
@@ -74,12 +75,15 @@ class CollectiveExchange final : public Exchange {
   uint64_t fingerprint_ = 0;
 };
 
-// The ranks that aren't excluded, whatever state the communicator and the others are in. A failure is nobody's error, and
-// it may be tried again. Throws invalid_usage, on all of them, when they don't agree on who is excluded.
+// The ranks that aren't excluded, whatever state the communicator and the others are in. A failure is
+// nobody's error, and it may be tried again. Throws invalid_usage, on all of them, when they don't agree on
+// who is excluded.
 class SurvivorExchange final : public Exchange {
  public:
-  // `excluded`: ascending. watches_errors: an error of the communicator ends it, unless that was only revoked.
-  SurvivorExchange(Communicator::Impl& comm, LifeCall step, const std::vector<int>& excluded, bool watches_errors, Deadline deadline);
+  // `excluded`: ascending. watches_errors: an error of the communicator ends it, unless that was only
+  // revoked.
+  SurvivorExchange(Communicator::Impl& comm, LifeCall step, const std::vector<int>& excluded,
+                   bool watches_errors, Deadline deadline);
   ~SurvivorExchange() override;
   // After the last all_gather: returns when the others don't need this rank's texts any more.
   void finish();

@@ -16,10 +16,12 @@ void tell_of_death(Impl& member, int dead, const std::string& message, uint64_t 
   const auto at = std::find(member.family_ranks.begin(), member.family_ranks.end(), dead);
   if (at == member.family_ranks.end()) return;
   const int rank = static_cast<int>(at - member.family_ranks.begin());
-  if (member.segment && member.segment->control(rank).left.load(std::memory_order_acquire)) return;  // it had gone before
+  if (member.segment && member.segment->control(rank).left.load(std::memory_order_acquire))
+    return;  // it had gone before
   member.set_error(Result::remote_error,
                    member.id == first ? message
-                                      : fmt::format("{} ended without leaving communicator {}. Noticed in the communicator that it was made of: {}",
+                                      : fmt::format("{} ended without leaving communicator {}. Noticed in "
+                                                    "the communicator that it was made of: {}",
                                                     member.rank_name(rank), member.name, message),
                    false);
 }
@@ -61,7 +63,8 @@ void Family::enter(const std::shared_ptr<Impl>& member) {
     members_[member->id] = member;
     dead = dead_;
   }
-  for (const int rank : dead) tell_of_death(*member, rank, "it had died before this communicator was complete", id_);
+  for (const int rank : dead)
+    tell_of_death(*member, rank, "it had died before this communicator was complete", id_);
 }
 
 void Family::leave(Impl& member) noexcept {

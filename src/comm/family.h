@@ -1,5 +1,5 @@
-// What a communicator and all that are made of it by split and shrink have in common on one rank: how the ranks met, the
-// file of shared memory, who the ranks are, and the news of their deaths.
+// What a communicator and all that are made of it by split and shrink have in common on one rank: how the
+// ranks met, the file of shared memory, who the ranks are, and the news of their deaths.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ struct Profile {
   std::string start;     // of its process, see ProcessStatus; empty: this process can't look at that one
   uint64_t process = 0;  // names its address space
   std::vector<int> cpus;
-  double quota = 0;      // cores; 0: no limit
+  double quota = 0;  // cores; 0: no limit
   size_t cache = 0;
 };
 

@@ -68,8 +68,10 @@ void compare(const std::vector<Card>& cards) {
       const std::string theirs = it == fields.end() ? "(not known there)" : it->second;
       if (theirs != value)
         fail(Result::invalid_usage,
-             "ranks differ in {}: rank 0 (host {}, pid {}) has '{}', rank {} (host {}, pid {}) has '{}'. It must be the same on all ranks",
-             key.substr(1), cards[0].text("host"), cards[0].text("pid"), value, r, cards[r].text("host"), cards[r].text("pid"), theirs);
+             "ranks differ in {}: rank 0 (host {}, pid {}) has '{}', rank {} (host {}, pid {}) has '{}'. It "
+             "must be the same on all ranks",
+             key.substr(1), cards[0].text("host"), cards[0].text("pid"), value, r, cards[r].text("host"),
+             cards[r].text("pid"), theirs);
     }
 }
 
@@ -77,9 +79,11 @@ void require_one_host(const std::vector<Card>& cards) {
   for (size_t r = 1; r < cards.size(); ++r)
     if (cards[r].text("identity") != cards[0].text("identity"))
       fail(Result::invalid_usage,
-           "no transport between rank 0 (host {}, identity {}) and rank {} (host {}, identity {}): this build moves data through shared memory of "
+           "no transport between rank 0 (host {}, identity {}) and rank {} (host {}, identity {}): this "
+           "build moves data through shared memory of "
            "one host only. Start all ranks on one host, and unset NCCL_HOSTID if it is set",
-           cards[0].text("host"), cards[0].text("identity"), r, cards[r].text("host"), cards[r].text("identity"));
+           cards[0].text("host"), cards[0].text("identity"), r, cards[r].text("host"),
+           cards[r].text("identity"));
 }
 
 Profile read_profile(const Card& c, const std::string& numbering) {
@@ -87,7 +91,8 @@ Profile read_profile(const Card& c, const std::string& numbering) {
   p.host = c.text("host");
   p.pid = c.number<int>("pid");
   p.process = c.number("process");
-  if (const std::string& theirs = c.text("pid namespace"); p.process != process_token() && !theirs.empty() && theirs == numbering)
+  if (const std::string& theirs = c.text("pid namespace");
+      p.process != process_token() && !theirs.empty() && theirs == numbering)
     p.start = read_process(p.pid).start;
   const std::string& list = c.text("cpus");
   for (size_t at = 0, end; at < list.size(); at = end + 1) {
@@ -122,8 +127,10 @@ void join(const std::shared_ptr<Impl>& impl, Deadline deadline) {
   if (!in.same_process)
     for (size_t r = 0; r < cards.size(); ++r)
       if (cards[r].text("shm") == "0")
-        fail(Result::invalid_usage, "rank {} (host {}) has NCCL_SHM_DISABLE=1, and this build has no other transport between processes. Unset it", r,
-             cards[r].text("host"));
+        fail(Result::invalid_usage,
+             "rank {} (host {}) has NCCL_SHM_DISABLE=1, and this build has no other transport between "
+             "processes. Unset it",
+             r, cards[r].text("host"));
   enable_asymmetric_fence();
   share_memory(*impl, cards, deadline);
   impl->family->segment = impl->segment;
@@ -136,7 +143,8 @@ void join(const std::shared_ptr<Impl>& impl, Deadline deadline) {
 void meet(const std::shared_ptr<Impl>& impl, const std::vector<UniqueId>& ids) {
   const LogRank log_rank(impl->rank);
   start_logging(impl->options, impl->rank == 0);
-  const Deadline deadline = Deadline::after(impl->options.seconds("MUSTER_INIT_TIMEOUT")).or_when(impl->cancelled);
+  const Deadline deadline =
+      Deadline::after(impl->options.seconds("MUSTER_INIT_TIMEOUT")).or_when(impl->cancelled);
   auto bootstrap = Bootstrap::connect(ids, impl->size, impl->rank, impl->options, deadline);
   impl->id = bootstrap->communicator_id();
   impl->family = std::make_shared<Family>(std::move(bootstrap), impl->id);
@@ -152,15 +160,18 @@ void meet(const std::shared_ptr<Impl>& impl, const std::vector<UniqueId>& ids) {
       join(impl, deadline);
     }
   } catch (const std::exception& e) {
-    // The others wait for this rank and shall learn why it doesn't come. All of them report what was told first.
+    // The others wait for this rank and shall learn why it doesn't come. All of them report what was told
+    // first.
     const auto* error = dynamic_cast<const Error*>(&e);
     const Bootstrap::Peer& me = impl->family->bootstrap().peers()[static_cast<size_t>(impl->rank)];
     impl->family->bootstrap().announce(
         {impl->rank, error ? error->code() : Result::system_error,
-         fmt::format("rank {} (host {}, pid {}) could not join the communicator: {}", impl->rank, me.host, me.pid, e.what())});
+         fmt::format("rank {} (host {}, pid {}) could not join the communicator: {}", impl->rank, me.host,
+                     me.pid, e.what())});
     throw;
   }
-  log_info(Topic::init, "communicator {}: rank {} of {} on {} cores, {}", impl->name, impl->rank, impl->size, impl->inputs.cores,
+  log_info(Topic::init, "communicator {}: rank {} of {} on {} cores, {}", impl->name, impl->rank, impl->size,
+           impl->inputs.cores,
            impl->inputs.same_process ? "threads of one process" : "processes of one host");
   impl->complete();
 }
@@ -168,7 +179,8 @@ void meet(const std::shared_ptr<Impl>& impl, const std::vector<UniqueId>& ids) {
 // Checked at once, so that rank and size can be asked while the ranks meet.
 std::shared_ptr<Impl> begin(int nranks, int rank, const Config& config, Options options) {
   constexpr int kMostRanks = 1 << 20;
-  if (nranks < 1 || nranks > kMostRanks) fail(Result::invalid_argument, "a communicator of {} ranks: 1 to {} are possible", nranks, kMostRanks);
+  if (nranks < 1 || nranks > kMostRanks)
+    fail(Result::invalid_argument, "a communicator of {} ranks: 1 to {} are possible", nranks, kMostRanks);
   if (rank < 0 || rank >= nranks) fail(Result::invalid_argument, "rank {} is not in 0..{}", rank, nranks - 1);
   auto impl = std::make_shared<Impl>(is_blocking(options, config));
   impl->rank = rank;
@@ -200,7 +212,9 @@ Communicator Communicator::init(int nranks, int rank, const UniqueId& id, const 
 Communicator Communicator::init(int nranks, int rank, std::span<const UniqueId> ids, const Config& config) {
   Communicator c;
   c.impl_ = begin(nranks, rank, config, Options::from_environment());
-  perform({.of = nullptr, .made = c.impl_, .run = [impl = c.impl_, all = std::vector(ids.begin(), ids.end())] { meet(impl, all); }});
+  perform({.of = nullptr,
+           .made = c.impl_,
+           .run = [impl = c.impl_, all = std::vector(ids.begin(), ids.end())] { meet(impl, all); }});
   return c;
 }
 
@@ -217,10 +231,12 @@ Communicator Communicator::from_environment(const Config& config) {
 std::vector<Communicator> Communicator::init_all(int nranks, const Config& config) {
   constexpr int kMostThreads = 1 << 12;
   if (nranks < 1 || nranks > kMostThreads)
-    fail(Result::invalid_argument, "init_all of {} ranks: 1 to {} are possible in one process", nranks, kMostThreads);
+    fail(Result::invalid_argument, "init_all of {} ranks: 1 to {} are possible in one process", nranks,
+         kMostThreads);
   const UniqueId id = nranks > 1 ? make_unique_id() : make_lone_id();
   std::vector<Communicator> all(static_cast<size_t>(nranks));
-  run_side_by_side("muster-init", all.size(), [&](size_t r) { all[r] = init(nranks, static_cast<int>(r), id, config); });
+  run_side_by_side("muster-init", all.size(),
+                   [&](size_t r) { all[r] = init(nranks, static_cast<int>(r), id, config); });
   return all;
 }
 

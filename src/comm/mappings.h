@@ -40,7 +40,7 @@ class Registry {
   size_t living_ = 16;
 };
 
-Registry<Segment>& segments();         // by communicator
-Registry<PeerArena>& peer_arenas();    // by process
+Registry<Segment>& segments();       // by communicator
+Registry<PeerArena>& peer_arenas();  // by process
 
 }  // namespace muster

@@ -22,7 +22,9 @@ struct Wish {
   int min_channels = 0, max_channels = 0;
   std::string problem;
 
-  std::string write() const { return Writer().i32(seat.color).i32(seat.key).i32(min_channels).i32(max_channels).text(problem).take(); }
+  std::string write() const {
+    return Writer().i32(seat.color).i32(seat.key).i32(min_channels).i32(max_channels).text(problem).take();
+  }
   static Wish read(const std::string& text) {
     Reader r(text);
     Wish w;
@@ -31,7 +33,9 @@ struct Wish {
     w.min_channels = r.i32();
     w.max_channels = r.i32();
     w.problem = r.text();
-    if (!r.ok() || !r.at_end()) w.problem = problem_of(Error(Result::internal_error, "a rank's wish for a new communicator can't be read"));
+    if (!r.ok() || !r.at_end())
+      w.problem =
+          problem_of(Error(Result::internal_error, "a rank's wish for a new communicator can't be read"));
     return w;
   }
 };
@@ -39,19 +43,23 @@ struct Wish {
 std::string check(const Impl& parent, const Impl* child, Seat seat) {
   return problem_in([&] {
     if (seat.color < Communicator::kNoColor)
-      fail(Result::invalid_argument, "split on {}: color {} is negative. Colors are 0 or more, and -1 for no communicator", parent.rank_name(parent.rank),
-           seat.color);
+      fail(Result::invalid_argument,
+           "split on {}: color {} is negative. Colors are 0 or more, and -1 for no communicator",
+           parent.rank_name(parent.rank), seat.color);
     PlanInputs ignored;
     if (child) apply_plan_options(parent.options, child->config, ignored);
   });
 }
 
-void require_equal_configs(const Impl& parent, const std::vector<int>& ranks, const std::vector<Wish>& wishes) {
+void require_equal_configs(const Impl& parent, const std::vector<int>& ranks,
+                           const std::vector<Wish>& wishes) {
   for (size_t i = 1; i < wishes.size(); ++i)
     if (wishes[i].min_channels != wishes[0].min_channels || wishes[i].max_channels != wishes[0].max_channels)
-      fail(Result::invalid_usage, "ranks differ in Config: {} has min_channels {} and max_channels {}, {} has {} and {}. They must be the same on all ranks",
-           parent.rank_name(ranks[0]), wishes[0].min_channels, wishes[0].max_channels, parent.rank_name(ranks[i]), wishes[i].min_channels,
-           wishes[i].max_channels);
+      fail(Result::invalid_usage,
+           "ranks differ in Config: {} has min_channels {} and max_channels {}, {} has {} and {}. They must "
+           "be the same on all ranks",
+           parent.rank_name(ranks[0]), wishes[0].min_channels, wishes[0].max_channels,
+           parent.rank_name(ranks[i]), wishes[i].min_channels, wishes[i].max_channels);
 }
 
 // `members`: ranks of the parent, in the child's order.
@@ -72,11 +80,14 @@ void describe_child(const Impl& parent, Impl& child, const std::vector<int>& mem
   }
 }
 
-void join(const Impl& parent, const std::shared_ptr<Impl>& child, const Segment::Geometry& geometry, const Segment::Room& room) {
+void join(const Impl& parent, const std::shared_ptr<Impl>& child, const Segment::Geometry& geometry,
+          const Segment::Room& room) {
   child->id = hash_combine(child->family->id(), room.number);
-  child->name = child->config.name.empty() ? fmt::format("{}.{}", parent.name, room.number) : child->config.name;
+  child->name =
+      child->config.name.empty() ? fmt::format("{}.{}", parent.name, room.number) : child->config.name;
   if (child->size > 1) {
-    child->segment = segments().get(child->id, [&] { return Segment::map(geometry, *child->family->segment, room); });
+    child->segment =
+        segments().get(child->id, [&] { return Segment::map(geometry, *child->family->segment, room); });
     child->transport = std::make_unique<ShmTransport>(child->segment, child->rank);
   }
   child->family->enter(child);
@@ -102,7 +113,8 @@ void make_member(Exchange& exchange, Impl& parent, const std::shared_ptr<Impl>& 
   std::vector<size_t> order;  // of this child's ranks, indices into exchange.ranks()
   for (size_t i = 0; i < wishes.size(); ++i)
     if (wishes[i].seat.color == seat.color) order.push_back(i);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return wishes[a].seat.key < wishes[b].seat.key; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return wishes[a].seat.key < wishes[b].seat.key; });
   std::vector<int> members;
   std::vector<Wish> members_wishes;
   for (const size_t i : order) {
@@ -120,7 +132,8 @@ void make_member(Exchange& exchange, Impl& parent, const std::shared_ptr<Impl>& 
     geometry = {child->size, child->inputs.lanes + 1, child->inputs.slot_bytes, child->inputs.message_bytes};
     if (leads) room = child->family->allot(geometry);
   });
-  const std::vector<std::string> rooms = exchange.all_gather(Writer().u64(room.number).u64(room.offset).text(problem).take());
+  const std::vector<std::string> rooms =
+      exchange.all_gather(Writer().u64(room.number).u64(room.offset).text(problem).take());
   problems.clear();
   if (child) {
     for (const size_t i : order) {
@@ -149,7 +162,8 @@ void make_member(Exchange& exchange, Impl& parent, const std::shared_ptr<Impl>& 
     child->family.reset();
     throw;
   }
-  log_info(Topic::init, "communicator {}: rank {} of {}, made of rank {} of communicator {}", child->name, child->rank, child->size, parent.rank, parent.name);
+  log_info(Topic::init, "communicator {}: rank {} of {}, made of rank {} of communicator {}", child->name,
+           child->rank, child->size, parent.rank, parent.name);
 }
 
 }  // namespace muster

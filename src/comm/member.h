@@ -11,8 +11,9 @@ namespace muster {
 struct Seat {
   int color = 0, key = 0;
 };
-// All ranks of the exchange call it. `child` is empty, or null for color -1. Afterwards all of its ranks are ready, and
-// child->complete() is left to the caller; or all throw the same.
-void make_member(Exchange& exchange, Communicator::Impl& parent, const std::shared_ptr<Communicator::Impl>& child, Seat seat);
+// All ranks of the exchange call it. `child` is empty, or null for color -1. Afterwards all of its ranks are
+// ready, and child->complete() is left to the caller; or all throw the same.
+void make_member(Exchange& exchange, Communicator::Impl& parent,
+                 const std::shared_ptr<Communicator::Impl>& child, Seat seat);
 
 }  // namespace muster

@@ -72,7 +72,8 @@ void prepare_windows(Impl& comm) {
   choice.algorithm = find_algorithm(Coll::all_gather, "direct");
   choice.tile_bytes = kDescriptorBytes;
   const CallShape shape{Coll::all_gather, DataType::uint8, RedOp::sum, 0, kDescriptorBytes};
-  comm.exchange = std::make_unique<CompiledPlan>(compile(choice.algorithm->make({comm.size, comm.rank, 0}), shape, choice, comm.transport.get()));
+  comm.exchange = std::make_unique<CompiledPlan>(
+      compile(choice.algorithm->make({comm.size, comm.rank, 0}), shape, choice, comm.transport.get()));
 }
 
 }  // namespace muster

@@ -10,8 +10,8 @@ namespace muster {
 // Names this process's address space; a forked child has another.
 uint64_t process_token();
 
-// Fills what follows from the profiles of the communicator's ranks: ranks (but their arenas), the machine's part of inputs,
-// and how to wait.
+// Fills what follows from the profiles of the communicator's ranks: ranks (but their arenas), the machine's
+// part of inputs, and how to wait.
 void take_places(Communicator::Impl& comm);
 // Makes the exchange of buffers that goes before calls through windows.
 void prepare_windows(Communicator::Impl& comm);

@@ -20,8 +20,8 @@ std::string problem_in(F f) {
     return problem_of(e);
   }
 }
-// All ranks say how the last step went, so that all fail together with one reason: the first that isn't only about another
-// rank's failure.
+// All ranks say how the last step went, so that all fail together with one reason: the first that isn't only
+// about another rank's failure.
 void throw_first(std::span<const std::string> problems);
 
 }  // namespace muster

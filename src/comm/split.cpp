@@ -12,7 +12,9 @@ namespace {
 
 using Impl = Communicator::Impl;
 
-Deadline deadline_of(const Impl& comm) { return Deadline::after(comm.options.seconds("MUSTER_INIT_TIMEOUT")); }
+Deadline deadline_of(const Impl& comm) {
+  return Deadline::after(comm.options.seconds("MUSTER_INIT_TIMEOUT"));
+}
 
 // `config`: the child's; without one it is like the parent, but not named like it.
 std::shared_ptr<Impl> begin_child(const Impl& parent, const std::optional<Config>& config) {
@@ -23,7 +25,8 @@ std::shared_ptr<Impl> begin_child(const Impl& parent, const std::optional<Config
   return child;
 }
 
-void split_by_survivors(Impl& parent, LifeCall step, const std::vector<int>& excluded, bool watches_errors, const std::shared_ptr<Impl>& child, Seat seat) {
+void split_by_survivors(Impl& parent, LifeCall step, const std::vector<int>& excluded, bool watches_errors,
+                        const std::shared_ptr<Impl>& child, Seat seat) {
   const Deadline deadline = child ? deadline_of(parent).or_when(child->cancelled) : deadline_of(parent);
   SurvivorExchange exchange(parent, step, excluded, watches_errors, deadline);
   make_member(exchange, parent, child, seat);
@@ -38,7 +41,8 @@ void split_all(Impl& parent, const std::shared_ptr<Impl>& child, Seat seat) {
   } catch (const Error&) {
     if (!parent.revoked()) throw;
   }
-  split_by_survivors(parent, LifeCall::split, {}, false, child, seat);  // its ranks have parted: some had more calls than others
+  split_by_survivors(parent, LifeCall::split, {}, false, child,
+                     seat);  // its ranks have parted: some had more calls than others
 }
 
 std::vector<int> check_excluded(const Impl& parent, std::span<const int> excluded) {
@@ -46,9 +50,14 @@ std::vector<int> check_excluded(const Impl& parent, std::span<const int> exclude
   std::sort(sorted.begin(), sorted.end());
   for (size_t i = 0; i < sorted.size(); ++i) {
     const int r = sorted[i];
-    if (r < 0 || r >= parent.size) fail(Result::invalid_argument, "shrink on rank {}: excluded rank {} is not in 0..{}", parent.rank, r, parent.size - 1);
-    if (i > 0 && sorted[i - 1] == r) fail(Result::invalid_argument, "shrink on rank {}: rank {} is excluded twice", parent.rank, r);
-    if (r == parent.rank) fail(Result::invalid_argument, "shrink on rank {}: it excludes itself. Excluded ranks don't call shrink", r);
+    if (r < 0 || r >= parent.size)
+      fail(Result::invalid_argument, "shrink on rank {}: excluded rank {} is not in 0..{}", parent.rank, r,
+           parent.size - 1);
+    if (i > 0 && sorted[i - 1] == r)
+      fail(Result::invalid_argument, "shrink on rank {}: rank {} is excluded twice", parent.rank, r);
+    if (r == parent.rank)
+      fail(Result::invalid_argument,
+           "shrink on rank {}: it excludes itself. Excluded ranks don't call shrink", r);
   }
   return sorted;
 }
@@ -68,19 +77,26 @@ UniqueId agree_on_growth(Impl& parent, int nranks, const std::optional<UniqueId>
     const std::string theirs = reader.text();
     if (theirs.size() != sizeof(UniqueId)) continue;
     if (id)
-      fail(Result::invalid_usage, "grow of communicator {}: {} and {} both made an id with grow_id. One rank makes it", parent.name, parent.rank_name(maker),
-           parent.rank_name(r));
+      fail(Result::invalid_usage,
+           "grow of communicator {}: {} and {} both made an id with grow_id. One rank makes it", parent.name,
+           parent.rank_name(maker), parent.rank_name(r));
     maker = r;
     std::copy(theirs.begin(), theirs.end(), id.emplace().internal);
   }
   for (int r = 0; r < parent.size; ++r) {
     if (sizes[static_cast<size_t>(r)] != sizes[0])
-      fail(Result::invalid_usage, "grow of communicator {}: {} asks for {} ranks, {} for {}. All must give the same number", parent.name, parent.rank_name(0),
-           sizes[0], parent.rank_name(r), sizes[static_cast<size_t>(r)]);
+      fail(Result::invalid_usage,
+           "grow of communicator {}: {} asks for {} ranks, {} for {}. All must give the same number",
+           parent.name, parent.rank_name(0), sizes[0], parent.rank_name(r), sizes[static_cast<size_t>(r)]);
     if (sizes[static_cast<size_t>(r)] <= parent.size)
-      fail(Result::invalid_argument, "grow of communicator {} from {} to {} ranks: there must be more", parent.name, parent.size, sizes[static_cast<size_t>(r)]);
+      fail(Result::invalid_argument, "grow of communicator {} from {} to {} ranks: there must be more",
+           parent.name, parent.size, sizes[static_cast<size_t>(r)]);
   }
-  if (!id) fail(Result::invalid_usage, "grow of communicator {}: no rank made an id. One calls grow_id, and gives it to the ranks that join", parent.name);
+  if (!id)
+    fail(
+        Result::invalid_usage,
+        "grow of communicator {}: no rank made an id. One calls grow_id, and gives it to the ranks that join",
+        parent.name);
   return *id;
 }
 
@@ -102,19 +118,23 @@ Communicator Communicator::split(int color, int key, const std::optional<Config>
   return c;
 }
 
-Communicator Communicator::shrink(std::span<const int> excluded, ShrinkMode mode, const std::optional<Config>& config) {
+Communicator Communicator::shrink(std::span<const int> excluded, ShrinkMode mode,
+                                  const std::optional<Config>& config) {
   const std::shared_ptr<Impl>& parent = require(impl_);
   std::vector<int> list;
   check_call([&] {
     parent->require_alive();
     if (mode != ShrinkMode::finish && mode != ShrinkMode::abort)
-      fail(Result::invalid_argument, "shrink on rank {}: mode {} is neither finish (0) nor abort (1)", parent->rank, static_cast<int>(mode));
+      fail(Result::invalid_argument, "shrink on rank {}: mode {} is neither finish (0) nor abort (1)",
+           parent->rank, static_cast<int>(mode));
     list = check_excluded(*parent, excluded);
     if (mode == ShrinkMode::finish && parent->failed() && !parent->revoked()) parent->throw_error();
   });
   const bool aborts = mode == ShrinkMode::abort;
   if (aborts && !parent->failed())
-    parent->set_error(Result::remote_error, fmt::format("communicator {}: its calls were ended by {}, which shrinks it", parent->name, parent->rank_name(parent->rank)),
+    parent->set_error(Result::remote_error,
+                      fmt::format("communicator {}: its calls were ended by {}, which shrinks it",
+                                  parent->name, parent->rank_name(parent->rank)),
                       true);
   Communicator c;
   c.impl_ = begin_child(*parent, config);
@@ -130,7 +150,8 @@ UniqueId Communicator::grow_id() {
   const std::shared_ptr<Impl>& impl = require(impl_);
   impl->require_usable();
   if (impl->grow_id)
-    fail(Result::invalid_usage, "communicator {}: {} made an id with grow_id before, and no grow has used it", impl->name, impl->rank_name(impl->rank));
+    fail(Result::invalid_usage, "communicator {}: {} made an id with grow_id before, and no grow has used it",
+         impl->name, impl->rank_name(impl->rank));
   impl->grow_id = make_unique_id();
   return *impl->grow_id;
 }
@@ -144,13 +165,17 @@ Communicator Communicator::grow(int nranks, const std::optional<Config>& config)
   c.impl_->size = nranks;
   c.impl_->numbered = true;
   take_options(*c.impl_, parent->options);
-  perform({.of = parent, .made = c.impl_, .run = [parent, made = c.impl_, own = std::exchange(parent->grow_id, std::nullopt)] {
+  perform({.of = parent,
+           .made = c.impl_,
+           .run = [parent, made = c.impl_, own = std::exchange(parent->grow_id, std::nullopt)] {
              parent->require_usable();
              meet_in(made, agree_on_growth(*parent, made->size, own));
            }});
   return c;
 }
 
-Communicator Communicator::join(int nranks, int rank, const UniqueId& id, const Config& config) { return init(nranks, rank, id, config); }
+Communicator Communicator::join(int nranks, int rank, const UniqueId& id, const Config& config) {
+  return init(nranks, rank, id, config);
+}
 
 }  // namespace muster
