@@ -45,7 +45,7 @@ using Contents = std::vector<Content>;
 struct Collective {
   const char* name;  // "alltoall"; the program is <name>_perf
   Traffic traffic;
-  const char* planned_as = nullptr;      // Communicator::explain's name; none: sends and receives
+  const char* planned_as = nullptr;      // Communicator::explain's name; none: nothing is to be planned
   bool reduces = false, rooted = false;  // whether -o and -r mean something
   bool in_place = true;  // whether there is such a thing: otherwise only timed so, and #wrong is N/A
   // For a row of `bytes`; rank's own.

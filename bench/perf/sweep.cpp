@@ -167,7 +167,7 @@ void Sweep::run_row(const Setting& s, Data& data) {
     row.plan = collective_.planned_as
                    ? ranks_[0].communicator.explain(collective_.planned_as, l.count, s.type.type,
                                                     data.op_of(0), s.root)
-                   : "sends and receives in a group: each message goes straight to its receiver";
+                   : "each message goes straight to its receiver: there is nothing to choose";
   for (const Measurement* m : {&row.out_of_place, &row.in_place})
     row.summary += collective_.summary(s.bytes, element, nranks_, m->seconds);
   if (memory_rate_ > 0) {
