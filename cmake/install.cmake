@@ -1,9 +1,12 @@
-# What `cmake --install` puts where: headers, libmuster.so, a CMake package and a pkg-config file. (The programs are
+# What `cmake --install` puts where: headers, libmuster.so, libnccl.so.2, a CMake package and pkg-config files. (The programs are
 # installed where they are built.) The result can be moved: nothing in it names the prefix.
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Muster)
-install(TARGETS muster EXPORT MusterTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS muster nccl EXPORT MusterTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET nccl_static)
+  install(TARGETS nccl_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(EXPORT MusterTargets NAMESPACE Muster:: DESTINATION ${package_dir})
 
@@ -12,5 +15,7 @@ write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/MusterConfigVersion
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/MusterConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/MusterConfigVersion.cmake DESTINATION ${package_dir})
 
 file(RELATIVE_PATH MUSTER_PC_PREFIX "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix")
-configure_file(cmake/muster.pc.in ${CMAKE_CURRENT_BINARY_DIR}/muster.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/muster.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(name muster nccl)
+  configure_file(cmake/${name}.pc.in ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc @ONLY)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()

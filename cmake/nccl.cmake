@@ -16,11 +16,7 @@ target_link_libraries(nccl PUBLIC muster)
 target_link_options(nccl PRIVATE LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/cmake/nccl.map)
 set_target_properties(nccl PROPERTIES VERSION ${NCCL_VERSION} SOVERSION 2 LINKER_LANGUAGE CXX BUILD_RPATH $ORIGIN INSTALL_RPATH $ORIGIN
                       LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cmake/nccl.map)
-install(TARGETS nccl EXPORT MusterTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-configure_file(cmake/nccl.pc.in ${CMAKE_CURRENT_BINARY_DIR}/nccl.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/nccl.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 if(MUSTER_NCCL_STATIC)
   add_library(nccl_static STATIC $<TARGET_OBJECTS:nccl_names> $<TARGET_OBJECTS:muster_static>)
-  install(TARGETS nccl_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()

@@ -20,6 +20,7 @@ cmake -S "$work/consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE
   { cat "$work/configure.log"; exit 1; }
 cmake --build "$work/build" >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
 "$work/build/consumer"
+"$work/build/c_consumer"
 if grep -E 'fmt|hwy|crypto|ssl' "$prefix"/lib*/cmake/Muster/*.cmake "$prefix"/lib*/*/cmake/Muster/*.cmake 2>/dev/null; then
   echo "the CMake package names what only the library itself needs"
   exit 1
@@ -33,6 +34,11 @@ case $libs in *fmt* | *hwy* | *crypto*) echo "pkg-config gives $libs"; exit 1 ;;
 ${CXX:-c++} -std=c++20 "$@" $(pkg-config --cflags muster) "$work/consumer/consumer.cpp" $libs -pthread \
   -Wl,-rpath,"$(pkg-config --variable=libdir muster)" -o "$work/by_pkg_config"
 "$work/by_pkg_config"
+case $(pkg-config --modversion nccl) in 2.*) ;; *) echo "nccl.pc has no version of NCCL's"; exit 1 ;; esac
+${CC:-cc} -std=c11 "$@" $(pkg-config --cflags nccl) "$work/consumer/consumer.c" $(pkg-config --libs nccl) $libs \
+  -Wl,-rpath,"$(pkg-config --variable=libdir nccl)" -o "$work/c_by_pkg_config"
+"$work/c_by_pkg_config"
+test "$(readlink "$(pkg-config --variable=libdir nccl)/libnccl.so")" = libnccl.so.2
 
 echo "== installed programs"
 test "$("$prefix/bin/muster" version)" = "$version"
