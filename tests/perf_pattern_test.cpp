@@ -96,6 +96,7 @@ TEST_F(PerfPattern, MatricesThatCantBeRead) {
   expect("1 2\n3 4\n5 6\n", "3 rows of 2 numbers");
   expect("1 2\n3\n", "line 2: 1 numbers, but 2 in the first row");
   expect("1 2\n3 x\n", "line 2: 'x' is no number of bytes");
+  expect("1 2\n3 4611686018427387904\n", "line 2: '4611686018427387904' is no number of bytes");  // four are 2^64
   expect("1 -2\n3 4\n", "line 1: '-2'");
   expect("1 2\n3 1e30\n", "line 2: '1e30'");
   expect("1 inf\n3 4\n", "line 1: 'inf'");

@@ -108,6 +108,7 @@ TEST(AllReducePerf, ExitStatuses) {
   EXPECT_EQ(shell("NCCL_TESTS_MIN_BW=1e9 all_reduce_perf -t 2 -b 8 -e 8").status, 7);
   EXPECT_EQ(shell("NCCL_TESTS_MIN_BW=0 all_reduce_perf -t 2 -b 8 -e 8").status, 0);
   EXPECT_EQ(shell("NCCL_TESTS_MIN_BW=fast all_reduce_perf -t 2 -b 8 -e 8").status, 6);
+  EXPECT_EQ(shell("NCCL_TESTS_MIN_BW=nan all_reduce_perf -t 2 -b 8 -e 8").status, 6);
   EXPECT_EQ(shell("RANK=5 WORLD_SIZE=2 all_reduce_perf -b 8 -e 8").status, 6);
 }
 

@@ -35,7 +35,7 @@ double minimum_bandwidth() {
   double value = 0;
   const char* const end = text + std::string_view(text).size();
   const auto [rest, error] = std::from_chars(text, end, value);
-  if (error != std::errc() || rest != end || value < 0)
+  if (error != std::errc() || rest != end || !(value >= 0))
     throw Error(Result::invalid_usage,
                 fmt::format("NCCL_TESTS_MIN_BW='{}' can't be read: a number of GB/s is wanted", text));
   return value;

@@ -15,7 +15,7 @@ namespace muster::perf {
 namespace {
 
 constexpr size_t round_down(double bytes) { return static_cast<size_t>(bytes) / 16 * 16; }
-constexpr double kMost = 0x1p62;  // bytes of one message: sums stay within size_t on any machine's memory
+constexpr double kMost = 0x1p44;  // bytes of one message: sums over any number of ranks stay within size_t
 
 [[noreturn]] void refuse(const std::string& why) { throw Error(Result::invalid_usage, why); }
 
