@@ -56,7 +56,7 @@ enum class ShrinkMode : int {
 };
 
 // Bytes of shared memory that one rank has taken; the sum over the ranks, up to whole pages, is what a communicator costs.
-// For 2 to 8 ranks that is 4 to 8 KiB in all as long as it isn't used; short messages (up to 48 bytes) add about 2 KiB for
+// For 2 to 8 ranks that is 4 to 8 KiB in all as long as it isn't used; short messages (up to 32 bytes) add about 2 KiB for
 // each pair of ranks and direction, with 8 ranks 120 KiB; a connection that carries longer ones takes about 1 MiB, which is
 // what suspend() gives back. Communicators that others are made of, or that are suspended, take 4 KiB per rank besides.
 struct MemoryUse {
