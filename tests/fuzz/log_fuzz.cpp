@@ -1,5 +1,4 @@
-// What NCCL_DEBUG and its siblings say: any text sets up the log, and lines come out whole. A line of the
-// input each.
+// What NCCL_DEBUG and its siblings say: any text sets up the log, and lines come out whole. A line of the input each.
 #include <cstdlib>
 #include <string>
 
@@ -11,8 +10,7 @@ using namespace muster::fuzz;
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Input in(data, size);
-  for (const char* name :
-       {"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_TIMESTAMP_LEVELS", "NCCL_DEBUG_TIMESTAMP_FORMAT"})
+  for (const char* name : {"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_TIMESTAMP_LEVELS", "NCCL_DEBUG_TIMESTAMP_FORMAT"})
     setenv(name, std::string(in.line()).c_str(), 1);
   std::vector<OptionNote> notes;
   LogSettings settings = log_settings(Options::from_environment("/nonexistent"), notes);
