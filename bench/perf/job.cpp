@@ -109,10 +109,8 @@ Job join_job(const Args& args) {
   job.everyone = all;
   std::map<std::string, size_t> processes_of_host;
   for (const ProcessInfo& p : all) ++processes_of_host[p.host];
-  int first = -1;  // of my colour, among all
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i].color != mine.color) continue;
-    if (first < 0) first = static_cast<int>(i);
     if (static_cast<int>(i) == world_rank) job.process = static_cast<int>(job.processes.size());
     job.processes.push_back(all[i]);
     ProcessInfo& p = job.processes.back();
@@ -120,20 +118,22 @@ Job join_job(const Args& args) {
   }
   job.nranks = static_cast<int>(job.processes.size()) * ranks_here;
 
-  if (world && job.processes.size() == all.size() && ranks_here == 1) {  // they have met already
-    job.ranks.push_back(std::move(world));
+  Communicator processes = std::move(world);  // of this job, a rank each
+  if (job.processes.size() < all.size()) {
+    job.world = std::move(processes);
+    processes = job.world.split(mine.color, world_rank);
+  }
+  if (processes && ranks_here == 1) {  // they have met already
+    job.ranks.push_back(std::move(processes));
     return job;
   }
-  job.id = first == world_rank ? make_unique_id() : UniqueId{};
-  if (world) job.id = all_gather(&world, job.id)[static_cast<size_t>(first)];
+  if (job.process == 0) job.id = make_unique_id();
+  if (processes) processes.broadcast(&job.id, &job.id, sizeof job.id, DataType::uint8, 0);
   if (args.parallel_init)
     job.ranks.resize(static_cast<size_t>(ranks_here));
   else
     job.ranks = make_communicators(job, 0, ranks_here);
-  if (job.processes.size() < all.size())
-    job.world = std::move(world);
-  else if (world)
-    world.destroy();
+  if (processes) processes.destroy();
   return job;
 }
 
