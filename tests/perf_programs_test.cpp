@@ -200,7 +200,7 @@ TEST_P(PerfProgram, BandwidthsAreThoseComputedByHand) {
 
 TEST_P(PerfProgram, SaysHowCloseToTheRoof) {
   const Program& p = GetParam();
-  const std::string roofed = program() + " -t 2 -b 1M -e 1M -n 10";
+  const std::string roofed = program() + " -t 2 -b 1M -e 1M -n 64";
   const auto row = json_of(roofed)["results"][0];
   EXPECT_EQ(row["roof"]["read_bytes"].get<double>() / (1 << 20), p.read_mib);
   EXPECT_EQ(row["roof"]["written_bytes"].get<double>() / (1 << 20), p.written_mib);
@@ -257,8 +257,8 @@ TEST_P(PerfProgram, AnotherRootIsNoticed) {
 }
 
 TEST(PerfPrograms, RoofCanBeSwitchedOffAndIsNotForSmallOrShortRuns) {
-  for (const char* flags : {"-b 1M -e 1M -n 10 --roof 0", "-b 1M -e 1M -n 10 --rotate 0", "-b 1K -e 1K -n 10",
-                            "-b 1M -e 1M -n 2", "-b 1M -e 1M -n 10 -C 1"}) {
+  for (const char* flags : {"-b 1M -e 1M -n 64 --roof 0", "-b 1M -e 1M -n 64 --rotate 0", "-b 1K -e 1K -n 64",
+                            "-b 64M -e 64M -n 2", "-b 1M -e 1M -n 64 -C 1"}) {
     const Finished o = shell("all_reduce_perf -t 2 " + std::string(flags));
     EXPECT_EQ(o.status, 0);
     EXPECT_EQ(o.output.find("# Roof"), std::string::npos) << flags << o.output;

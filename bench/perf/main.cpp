@@ -47,13 +47,14 @@ Exit exit_of(const Error& error) {
                                                  : Exit::library;
 }
 
-// Memory bounds what is large, among ranks of one host, and shows only in times that are not of single calls.
-bool wants_roof(const Args& args, const Job& job) {
+// Memory is what bounds ranks of one host, where data comes from it and times are not of a few calls.
+bool wants_roof(const Args& args, const Job& job, size_t buffer_bytes) {
   const auto elsewhere = [&](const ProcessInfo& p) {
     return std::string_view(p.host) != job.processes[0].host;
   };
-  return args.roof && !args.rotate && !args.cpu_time && args.max_bytes >= size_t{1} << 20 &&
-         args.iterations >= 10 && std::none_of(job.processes.begin(), job.processes.end(), elsewhere);
+  return args.roof && !args.rotate && !args.cpu_time && args.iterations >= 10 &&
+         goes_round(args, args.max_bytes, buffer_bytes) &&
+         std::none_of(job.processes.begin(), job.processes.end(), elsewhere);
 }
 
 Exit conclude(Job& job, Totals totals, double minimum_bandwidth, Report* report) {
@@ -116,7 +117,7 @@ Exit run(Args& args, const Collective& collective, const std::string& program, i
       sweep.emplace(args, collective, mine, job.first_rank() + begin, buffer_bytes,
                     thread == 0 ? &monitor : nullptr, thread == 0 ? report.get() : nullptr);
       if (thread == 0) with_buffers = resident();
-      sweep->run(wants_roof(args, job) ? sweep->copy_rate() : 0);
+      sweep->run(wants_roof(args, job, buffer_bytes) ? sweep->copy_rate() : 0);
       if (thread == 0) totals = sweep->totals();
     } catch (const Error& e) {
       monitor.fail(exit_of(e), fmt::format("{}: {}: {}", program, name_of(e.code()), e.what()));

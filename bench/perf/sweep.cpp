@@ -72,6 +72,11 @@ size_t plan_buffers(Args& args, const Job& job, const Collective& collective) {
   return std::max(needed(args.max_bytes), std::min(rotated, budget));
 }
 
+bool goes_round(const Args& args, size_t bytes, size_t buffer_bytes) {
+  const double calls = static_cast<double>(args.iterations) * args.aggregated;
+  return calls * static_cast<double>(bytes) >= static_cast<double>(buffer_bytes);
+}
+
 Sweep::Sweep(const Args& args, const Collective& collective, std::span<Communicator> ranks, int first_rank,
              size_t buffer_bytes, Monitor* monitor, Report* report)
     : args_(args),
@@ -102,7 +107,7 @@ double Sweep::copy_rate() {
   // memcpy writes through the caches in small pieces and past them in large ones; which is faster depends on
   // the machine.
   for (const size_t piece : {size_t{256} << 10, std::min(buffer_bytes_, size_t{32} << 20)})
-    for (int repetition = 0; repetition < 2; ++repetition) {
+    for (int repetition = 0; repetition < 3; ++repetition) {
       barrier();
       std::vector<double> mine(ranks_.size(), 0);
       mine[0] = perf::copy_rate(loops, piece, 0.03);  // of all of this thread's ranks
@@ -142,8 +147,10 @@ void Sweep::begin_row(const Setting& s) {
     r.layout = collective_.layout(s.bytes, element, r.number, nranks_);
     used = std::max(used, bytes_of(r.layout, element));
   }
+  const size_t position = next_place_ * stride_;
   stride_ = align_up(used);
   places_ = std::max<size_t>(1, buffer_bytes_ / stride_);
+  next_place_ = (position + stride_ - 1) / stride_ % places_;
 }
 
 void Sweep::run_row(const Setting& s, Data& data) {
@@ -170,7 +177,7 @@ void Sweep::run_row(const Setting& s, Data& data) {
                    : "each message goes straight to its receiver: there is nothing to choose";
   for (const Measurement* m : {&row.out_of_place, &row.in_place})
     row.summary += collective_.summary(s.bytes, element, nranks_, m->seconds);
-  if (memory_rate_ > 0) {
+  if (memory_rate_ > 0 && goes_round(args_, stride_, buffer_bytes_)) {
     row.least = least_traffic(collective_, s.bytes, element, nranks_, s.root);
     row.roof_seconds = (row.least.read + row.least.written) / memory_rate_;
     row.roof = bandwidth(collective_.traffic, row.bytes, row.roof_seconds, nranks_);
@@ -216,7 +223,7 @@ double Sweep::run_iterations(const Setting& s, const Data& data, bool in_place, 
   double apart = 0;  // time spent in meetings that don't count
   for (int i = 0; i < iterations; ++i) {
     const Clock::time_point iteration_begin = each ? Clock::now() : begin;
-    issue(s, data, in_place, static_cast<size_t>(i) * calls, calls);
+    issue(s, data, in_place, calls);
     if (args_.blocking || each) complete();
     if (args_.blocking == 1) barrier();
     if (each) each->push_back(seconds_since(iteration_begin) / args_.aggregated);
@@ -236,7 +243,7 @@ double Sweep::run_iterations(const Setting& s, const Data& data, bool in_place, 
 // element of every rank, what surrounds it, and what was sent is compared.
 size_t Sweep::verify(const Setting& s, Data& data, bool in_place, size_t run) {
   const size_t element = size_of(s.type.type);
-  const size_t offset = offset_of(run);
+  const size_t offset = offset_of(next_place_);
   for (Rank& r : ranks_) {
     const Layout& l = r.layout;
     const size_t end = std::min(buffer_bytes_, offset + bytes_of(l, element)) + kGuard;
@@ -249,7 +256,7 @@ size_t Sweep::verify(const Setting& s, Data& data, bool in_place, size_t run) {
     }
   }
   barrier();
-  issue(s, data, in_place, run, 1);
+  issue(s, data, in_place, 1);
   complete();
 
   size_t wrong = 0;
@@ -273,14 +280,15 @@ size_t Sweep::verify(const Setting& s, Data& data, bool in_place, size_t run) {
   return wrong;
 }
 
-// `calls` calls, each with the place in the buffers that belongs to its number.
-void Sweep::issue(const Setting& s, const Data& data, bool in_place, size_t first_call, size_t calls) {
+// So many calls, each in the next place.
+void Sweep::issue(const Setting& s, const Data& data, bool in_place, size_t calls) {
   const bool grouped = calls > 1 || (ranks_.size() > 1 && !ranks_[0].stream);
   for (int round = 0; round < rounds_; ++round) {
     if (grouped) group_start();
-    for (size_t i = 0; i < calls; ++i) issue_one(s, data, in_place, offset_of(first_call + i), round);
+    for (size_t i = 0; i < calls; ++i) issue_one(s, data, in_place, offset_of(next_place_ + i), round);
     if (grouped) group_end();
   }
+  next_place_ = (next_place_ + calls) % places_;
 }
 
 void Sweep::issue_one(const Setting& s, const Data& data, bool in_place, size_t offset, int round) {
@@ -342,8 +350,7 @@ Place Sweep::place_of(const Setting& s, const Rank& rank, bool in_place) const {
   return {.rank = rank.number, .nranks = nranks_, .root = s.root, .in_place = in_place};
 }
 
-// Where in its buffer a call works: each call behind the one before, cache line by cache line, round and
-// round.
-size_t Sweep::offset_of(size_t call) const { return call % places_ * stride_; }
+// Places lie one behind the other, cache line by cache line, round and round, from row to row.
+size_t Sweep::offset_of(size_t place) const { return place % places_ * stride_; }
 
 }  // namespace muster::perf

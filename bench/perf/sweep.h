@@ -19,6 +19,10 @@ namespace muster::perf {
 // that step through it leave the caches. Reduces args.max_bytes (with a note) where memory doesn't suffice.
 size_t plan_buffers(Args& args, const Job& job, const Collective& collective);
 
+// Whether a row's timed calls, at `bytes` each, use all of the buffers: in shorter ones caches take part of
+// the writing.
+bool goes_round(const Args& args, size_t bytes, size_t buffer_bytes);
+
 class Sweep {
  public:
   // ranks: this thread's. report: nullptr on threads that don't print. first_rank: number of ranks[0].
@@ -54,7 +58,7 @@ class Sweep {
                         std::vector<double>* each);
   size_t verify(const Setting& setting, Data& data, bool in_place, size_t run);
 
-  void issue(const Setting& setting, const Data& data, bool in_place, size_t first_call, size_t calls);
+  void issue(const Setting& setting, const Data& data, bool in_place, size_t calls);
   void issue_one(const Setting& setting, const Data& data, bool in_place, size_t offset, int round);
   void complete();
   void barrier();
@@ -62,7 +66,7 @@ class Sweep {
   double combine(const std::vector<double>& seconds_of_ranks) const;
   Place place_of(const Setting& setting, const Rank& rank, bool in_place) const;
   void begin_row(const Setting& setting);
-  size_t offset_of(size_t call) const;
+  size_t offset_of(size_t place) const;
 
   const Args& args_;
   const Collective& collective_;
@@ -72,8 +76,9 @@ class Sweep {
   int nranks_;
   int rounds_;
   std::vector<Rank> ranks_;
-  size_t stride_ = 0,
-         places_ = 1;  // of the row: bytes from one call's buffers to the next one's, and how many fit
+  // Of the row: bytes from one call's place in the buffers to the next one's, how many fit, and which comes
+  // next.
+  size_t stride_ = 0, places_ = 1, next_place_ = 0;
   size_t verified_runs_ = 0;
   double memory_rate_ = 0;
   Totals totals_;
