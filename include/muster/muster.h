@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "muster/types.h"
+#include "muster/window.h"
 
 namespace muster {
 
@@ -59,6 +60,7 @@ enum class ShrinkMode : int {
 // For 2 to 8 ranks that is 4 to 8 KiB in all as long as it isn't used; short messages (up to 32 bytes) add about 2 KiB for
 // each pair of ranks and direction, with 8 ranks 120 KiB; a connection that carries longer ones takes about 1 MiB, which is
 // what suspend() gives back. Communicators that others are made of, or that are suspended, take 4 KiB per rank besides.
+// Signals take 4 KiB for each pair of ranks and direction, and each 512 of its counters that are used.
 struct MemoryUse {
   size_t total = 0;        // persistent + suspendable, unless suspended
   size_t suspendable = 0;  // what suspend() gives back
@@ -170,6 +172,28 @@ class MUSTER_API Communicator {
   void recv(void* buffer, size_t count, DataType type, int peer, HostStream* stream = nullptr);
   // Returns when all ranks have called it.
   void barrier();
+
+  // --- one-sided calls ---
+  //
+  // Collective: bytes from `base` on become this rank's part of a window; other ranks may give other sizes, also 0. Between
+  // threads of one process any memory will do. Where ranks are processes the part must be memory of mem_alloc, and the
+  // communicator one whose ranks map each other's (64 ranks at most, MUSTER_WINDOWS not 0): otherwise invalid_usage on all
+  // ranks, naming the one whose memory it is, and the communicator stays as it was (a non-blocking one has the error).
+  // Inside a group, or without blocking, the window is returned before it is registered.
+  Window register_window(void* base, size_t bytes);
+  // Copies bytes to peer's part of the window, `offset` bytes into it, and then sends the signal: who has waited for that
+  // sees the bytes. The peer may be this rank. Returns when `source` may be reused. What leaves the peer's part:
+  // invalid_argument; a peer that has destroyed its communicator: remote_error.
+  //
+  // These three are calls like all others: those of one communicator run in the order in which they were made, also inside
+  // a group (there, side by side with its collectives and messages). But they are not collective: no rank waits in them,
+  // except for signals.
+  void put_signal(const void* source, size_t bytes, int peer, const Window& window, size_t offset, Signal signal = {}, HostStream* stream = nullptr);
+  // Adds one to peer's counter of this rank's signals.
+  void signal(int peer, Signal signal = {}, HostStream* stream = nullptr);
+  // Waits until as many signals as are named have come, and takes them off the counters, one entry after the other. Signals
+  // of this rank to itself that don't come, since the calls behind can't run: invalid_usage.
+  void wait_signal(std::span<const SignalWait> waits, HostStream* stream = nullptr);
 
   // Waits until all ranks have completed their calls and called it. From then on only queries, abort and destroy are
   // allowed. Twice: invalid_argument; after revoke: invalid_usage.

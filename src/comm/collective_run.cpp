@@ -39,8 +39,18 @@ void CollectiveRun::start(const CompiledPlan& plan, WindowTable windows, bool st
   if (run_->done()) finish();
 }
 
-// After a failure elsewhere nobody enters: who fails looks who is in, and who enters looks for failures, each after it has
-// shown itself.
+InWindows::InWindows(Impl& comm) : flag_(comm.segment ? &comm.segment->control(comm.rank).in_windows : nullptr) {
+  if (!flag_) return;
+  before_ = flag_->exchange(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!comm.failed()) return;
+  flag_->store(before_, std::memory_order_release);
+  comm.throw_error();
+}
+InWindows::~InWindows() {
+  if (flag_) flag_->store(before_, std::memory_order_release);
+}
+
 void CollectiveRun::enter_windows() {
   comm_.segment->control(comm_.rank).in_windows.store(1, std::memory_order_relaxed);
   in_windows_ = true;
@@ -48,15 +58,15 @@ void CollectiveRun::enter_windows() {
   if (comm_.failed()) comm_.throw_error();
 }
 
-void CollectiveRun::await_others_leaving() noexcept {
+void await_others_leaving(const Impl& comm) noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   // A thread of this process is out within a tile. Another process may be stopped: what it does later to memory of
   // mem_alloc harms nothing else.
   constexpr auto kPatience = std::chrono::seconds(1);
   const auto start = std::chrono::steady_clock::now();
-  for (int r = 0; r < comm_.size; ++r)
-    while (comm_.segment->control(r).in_windows.load(std::memory_order_acquire) != 0 &&
-           (comm_.ranks[static_cast<size_t>(r)].same_process || std::chrono::steady_clock::now() - start < kPatience))
+  for (int r = 0; r < comm.size; ++r)
+    while (comm.segment->control(r).in_windows.load(std::memory_order_acquire) != 0 &&
+           (comm.ranks[static_cast<size_t>(r)].same_process || std::chrono::steady_clock::now() - start < kPatience))
       std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 

@@ -16,6 +16,23 @@ struct BufferDescriptor {
 };
 static_assert(sizeof(BufferDescriptor) <= kInlineBytes);
 
+// Says that this rank may be using the others' buffers, for the length of a scope. Throws the communicator's error if it
+// has one: after a failure nobody enters, since who fails looks who is in, and who enters looks for failures, each after it
+// has shown itself.
+class InWindows {
+ public:
+  explicit InWindows(Communicator::Impl& comm);
+  ~InWindows();
+  InWindows(const InWindows&) = delete;
+  InWindows& operator=(const InWindows&) = delete;
+
+ private:
+  std::atomic<uint32_t>* flag_;  // null: a communicator of one rank
+  uint32_t before_ = 0;          // it may be in a collective, too
+};
+// After a failure: returns when no other rank uses this one's buffers any more.
+void await_others_leaving(const Communicator::Impl& comm) noexcept;
+
 class CollectiveRun {
  public:
   CollectiveRun(Communicator::Impl& comm, const Call& call);
@@ -23,7 +40,7 @@ class CollectiveRun {
   ~CollectiveRun() {
     leave_windows();
     if (run_ && mine_.is_window && comm_.failed()) [[unlikely]]
-      await_others_leaving();
+      await_others_leaving(comm_);
   }
   CollectiveRun(const CollectiveRun&) = delete;
   CollectiveRun& operator=(const CollectiveRun&) = delete;
@@ -58,7 +75,6 @@ class CollectiveRun {
     run_.reset();
   }
   void enter_windows();
-  void await_others_leaving() noexcept;
   void start_exchange();
   void describe_buffers();
   void describe_buffers(uint64_t input_bytes, uint64_t output_bytes);  // that peers may touch

@@ -125,7 +125,7 @@ MemoryUse Communicator::memory_use() const {
   MemoryUse use;
   if (comm.stage.load(std::memory_order_acquire) == Stage::making || !comm.transport) return use;
   const ShmTransport::Reserved reserved = comm.transport->reserved();
-  use.persistent = reserved.lines;
+  use.persistent = reserved.lines + comm.signals.bytes();
   if (comm.rank == 0)
     use.persistent +=
         comm.segment->control_bytes() + (comm.has_boards.load() ? comm.segment->boards_bytes() : 0);

@@ -29,19 +29,20 @@ struct Group {
 
 thread_local Group t_group;
 
-void add(Batch& batch, const std::shared_ptr<Impl>& comm, const Call& call) {
-  Batch::Part* part = nullptr;
+Batch::Part& part_of(Batch& batch, const std::shared_ptr<Impl>& comm) {
   for (Batch::Part& p : batch.parts)
-    if (p.comm == comm) part = &p;
-  if (!part) {
-    batch.parts.emplace_back();
-    part = &batch.parts.back();
-    part->comm = comm;
-  }
-  std::vector<Call>& calls = call.shape.coll == Coll::send_recv ? part->messages : part->collectives;
-  calls.push_back(call);
-  if (call.uneven) calls.back().uneven = part->uneven.emplace_back(std::make_shared<const Uneven>(*call.uneven)).get();
+    if (p.comm == comm) return p;
+  batch.parts.emplace_back();
+  batch.parts.back().comm = comm;
+  return batch.parts.back();
 }
+
+void add(Batch::Part& part, const Call& call) {
+  std::vector<Call>& calls = call.shape.coll == Coll::send_recv ? part.messages : part.collectives;
+  calls.push_back(call);
+  if (call.uneven) calls.back().uneven = part.uneven.emplace_back(std::make_shared<const Uneven>(*call.uneven)).get();
+}
+void add(Batch::Part& part, const OneSided& call) { part.one_sided.push_back(call); }
 
 // Calls of one communicator run in the order in which they were made, on whatever streams.
 void run_in_turn(Batch& batch) {
@@ -199,11 +200,27 @@ void require_one_stream(const Group& group, const Impl& comm, const HostStream* 
       }
 }
 
+// Runs a call, queues it on its stream, or keeps it for the thread's group_end. A Call or a OneSided, valid.
+template <class T>
+void dispatch(const std::shared_ptr<Impl>& comm, const T& call, HostStream* stream) {
+  Group& group = t_group;
+  if (group.depth == 0) {
+    Launch l{stream, {}};
+    add(part_of(l.batch, comm), call);
+    launch(std::move(l));
+    return;
+  }
+  require_one_stream(group, *comm, stream);
+  for (Launch& l : group.launches)
+    if (l.stream == stream) return add(part_of(l.batch, comm), call);
+  group.launches.push_back({stream, {}});
+  add(part_of(group.launches.back().batch, comm), call);
+}
+
 }  // namespace
 
 void submit(const std::shared_ptr<Impl>& comm, const Call& call, HostStream* stream) {
-  Group& group = t_group;
-  if (group.depth == 0) [[likely]] {
+  if (t_group.depth == 0) [[likely]] {
     const bool alone = !stream && call.shape.coll != Coll::send_recv;
     if (alone && comm->blocking && comm->all_served()) [[likely]] {
       comm->require_usable();
@@ -218,17 +235,16 @@ void submit(const std::shared_ptr<Impl>& comm, const Call& call, HostStream* str
     comm->validate(call);
     if (stream) stream->impl().require_own_process();
   });
-  if (group.depth == 0) {
-    Launch l{stream, {}};
-    add(l.batch, comm, call);
-    launch(std::move(l));
-    return;
-  }
-  require_one_stream(group, *comm, stream);
-  for (Launch& l : group.launches)
-    if (l.stream == stream) return add(l.batch, comm, call);
-  group.launches.push_back({stream, {}});
-  add(group.launches.back().batch, comm, call);
+  dispatch(comm, call, stream);
+}
+
+void submit_one_sided(const std::shared_ptr<Impl>& comm, const OneSided& call, HostStream* stream) {
+  check_call([&] {
+    comm->require_usable();
+    validate(*comm, call);
+    if (stream) stream->impl().require_own_process();
+  });
+  dispatch(comm, call, stream);
 }
 
 void perform(LifeStep step) {

@@ -10,7 +10,7 @@ static_assert(kColls <= kFirst);
 }  // namespace
 
 const char* name_of(LifeCall call) {
-  constexpr const char* names[] = {"?", "split", "shrink", "grow", "finalize", "suspend", "resume"};
+  constexpr const char* names[] = {"?", "split", "shrink", "grow", "finalize", "suspend", "resume", "register_window"};
   const auto i = static_cast<size_t>(call);
   return i < std::size(names) ? names[i] : "?";
 }

@@ -1,4 +1,4 @@
-// Calls that make, end or change a communicator, as they stand in its ledger beside the collectives.
+// Calls that make, end or change a communicator or a window, as they stand in its ledger beside the collectives.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace muster {
 
-enum class LifeCall : uint8_t { split = 1, shrink, grow, finalize, suspend, resume };
+enum class LifeCall : uint8_t { split = 1, shrink, grow, finalize, suspend, resume, register_window };
 const char* name_of(LifeCall call);
 constexpr bool makes(LifeCall call) { return call <= LifeCall::grow; }
 

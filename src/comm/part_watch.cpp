@@ -16,29 +16,30 @@ void PartWatch::check(std::chrono::nanoseconds waited) {
   else if (!in_messages())
     return;
   const int late = waiting_for();
-  if (late >= 0) require_present(late);
-  if (comm_.timeout.count() > 0 && waited >= comm_.timeout)
-    raise(comm_, Result::timeout,
-          fmt::format("communicator {}: {} timed out after {:.3g} s in {}{}. MUSTER_TIMEOUT sets the limit", comm_.name,
-                      comm_.rank_name(comm_.rank), static_cast<double>(waited.count()) * 1e-9, what(), who_is_late(late)));
-  if (comm_.stall_warning.count() > 0 && waited >= next_warning_) {
-    if (next_warning_.count() == 0 && waited < comm_.stall_warning) return;
-    next_warning_ = std::max(comm_.stall_warning, 2 * waited);
-    log_warn("communicator {}: rank {} has waited {:.3g} s in {}{}", comm_.name, comm_.rank, static_cast<double>(waited.count()) * 1e-9, what(),
-             who_is_late(late));
-  }
+  if (late >= 0) require_present(comm_, late, what(), [&] { return waiting_for() == late; });
+  check_time(comm_, what(), who_is_late(late), waited, &next_warning_);
 }
 
-// A rank that has left, or whose process has ended, sends nothing more. Those who watch its connections may have left.
-void PartWatch::require_present(int late) const {
-  const Communicator::Impl::Rank& peer = comm_.ranks[static_cast<size_t>(late)];
+// Those who watch its connections may have left.
+void require_present(Communicator::Impl& comm, int late, const std::string& what, const std::function<bool()>& still_waiting) {
+  const Communicator::Impl::Rank& peer = comm.ranks[static_cast<size_t>(late)];
   const bool ended = !peer.start.empty() && has_ended(peer.pid, peer.start);
-  const bool left = comm_.segment && comm_.segment->control(late).left.load(std::memory_order_acquire);
-  if (!ended && !left) return;
-  if (waiting_for() != late) return;  // what it had sent before
-  raise(comm_, Result::remote_error,
-        fmt::format("communicator {}: {} has {} while {} waits for it in {}", comm_.name, comm_.rank_name(late),
-                    left ? "destroyed its communicator" : "ended without leaving the communicator", comm_.rank_name(comm_.rank), what()));
+  const bool left = comm.segment && comm.segment->control(late).left.load(std::memory_order_acquire);
+  if ((!ended && !left) || !still_waiting()) return;
+  raise(comm, Result::remote_error,
+        fmt::format("communicator {}: {} has {} while {} waits for it in {}", comm.name, comm.rank_name(late),
+                    left ? "destroyed its communicator" : "ended without leaving the communicator", comm.rank_name(comm.rank), what));
+}
+
+void check_time(Communicator::Impl& comm, const std::string& what, const std::string& who, std::chrono::nanoseconds waited,
+                std::chrono::nanoseconds* next_warning) {
+  const double seconds = static_cast<double>(waited.count()) * 1e-9;
+  if (comm.timeout.count() > 0 && waited >= comm.timeout)
+    raise(comm, Result::timeout, fmt::format("communicator {}: {} timed out after {:.3g} s in {}{}. MUSTER_TIMEOUT sets the limit", comm.name,
+                                             comm.rank_name(comm.rank), seconds, what, who));
+  if (comm.stall_warning.count() == 0 || waited < std::max(comm.stall_warning, *next_warning)) return;
+  *next_warning = 2 * waited;
+  log_warn("communicator {}: rank {} has waited {:.3g} s in {}{}", comm.name, comm.rank, seconds, what, who);
 }
 
 std::string PartWatch::what() const {

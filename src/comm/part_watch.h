@@ -2,12 +2,20 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 
 #include "comm/collective_run.h"
 
 namespace muster {
+
+// Whoever waits for one rank looks at these. `what`: the call that waits. Both raise the communicator's error.
+// A rank that has left, or whose process has ended, sends nothing more. still_waiting(): nothing came that it had sent before.
+void require_present(Communicator::Impl& comm, int late, const std::string& what, const std::function<bool()>& still_waiting);
+// Ends the wait when its time is over, and warns of a long one. `who`: ", waiting for ..." or nothing; *next_warning: 0 at first.
+void check_time(Communicator::Impl& comm, const std::string& what, const std::string& who, std::chrono::nanoseconds waited,
+                std::chrono::nanoseconds* next_warning);
 
 class PartWatch {
  public:
@@ -22,7 +30,6 @@ class PartWatch {
   bool in_collective() const { return collective_ && *collective_ && !(*collective_)->done(); }
   bool in_messages() const { return messages_ && *messages_ && !(*messages_)->done(); }
   int waiting_for() const { return in_collective() ? (*collective_)->waiting_for() : (*messages_)->waiting_for(); }
-  void require_present(int late) const;
   std::string what() const;
   std::string who_is_late(int late) const;
   void compare_ledgers();

@@ -77,12 +77,12 @@ namespace {
 class PartRun {
  public:
   explicit PartRun(Batch::Part& part)
-      : part_(part), comm_(*part.comm), exclusive_(comm_), watch_(comm_, &collective_, &messages_) {
+      : part_(part), comm_(*part.comm), exclusive_(comm_), one_sided_(comm_, part.one_sided), watch_(comm_, &collective_, &messages_) {
     if (!part.messages.empty()) start_messages();
     next_collective();
   }
 
-  bool done() const { return !collective_ && !messages_; }
+  bool done() const { return !collective_ && !messages_ && one_sided_.done(); }
   bool advance() {
     bool moved = false;
     try {
@@ -97,6 +97,7 @@ class PartRun {
           next_collective();
         }
       }
+      if (!one_sided_.done()) moved |= one_sided_.advance();
     } catch (const FingerprintMismatch& m) {
       raise_mismatch(comm_, m, collective_ ? &collective_->call() : nullptr, comm_.sequence);
     }
@@ -106,7 +107,10 @@ class PartRun {
     if (collective_) collective_->leave_windows();
   }
   Impl& comm() { return comm_; }
-  PartWatch& watch() { return watch_; }
+  void check(std::chrono::nanoseconds waited) {
+    watch_.check(waited);
+    if (!one_sided_.done()) one_sided_.check(waited);
+  }
 
  private:
   void next_collective() {
@@ -187,6 +191,7 @@ class PartRun {
   Exclusive exclusive_;
   std::optional<CollectiveRun> collective_;
   std::optional<Run> messages_;
+  OneSidedRun one_sided_;
   std::vector<std::byte*> addresses_;
   std::vector<uint64_t> fingerprints_;
   size_t next_ = 0;
@@ -201,7 +206,7 @@ class BatchWatch final : public Waiter::Watch {
   }
   void check(std::chrono::nanoseconds waited) override {
     for (auto& p : parts_)
-      if (!p->done()) p->watch().check(waited);
+      if (!p->done()) p->check(waited);
   }
 
  private:

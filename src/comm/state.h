@@ -17,6 +17,8 @@
 #include "base/options.h"
 #include "comm/background.h"
 #include "comm/family.h"
+#include "comm/one_sided.h"
+#include "comm/signals.h"
 #include "comm/uneven.h"
 #include "device/host/arena.h"
 #include "exec/host/compiled_plan.h"
@@ -121,6 +123,7 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   std::vector<std::byte> scratch;
   std::vector<std::byte> descriptors;                       // of all ranks' buffers, as exchanged
   std::vector<std::byte*> window_input, window_output;      // by rank
+  Signals signals;
 
   // --- order of calls made on different streams ---
   std::mutex order_mutex;
@@ -219,6 +222,7 @@ struct Batch {
     std::vector<Call> collectives;
     std::vector<Call> messages;
     std::vector<std::shared_ptr<const Uneven>> uneven;  // of the collectives
+    std::vector<OneSided> one_sided;
   };
   std::vector<Part> parts;
 };
@@ -239,6 +243,7 @@ void abandon_group() noexcept;
 std::vector<Batch> take_group();
 // Validates a call, then runs it, queues it on its stream, or keeps it for the thread's group_end.
 void submit(const std::shared_ptr<Communicator::Impl>& comm, const Call& call, HostStream* stream);
+void submit_one_sided(const std::shared_ptr<Communicator::Impl>& comm, const OneSided& call, HostStream* stream);
 
 // Runs `check`; what it throws ends the thread's group.
 template <class F>

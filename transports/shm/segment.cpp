@@ -42,7 +42,9 @@ Segment::Segment(const Geometry& g, std::shared_ptr<const Fd> file, uint64_t off
   boards_at_ = align_up(kControlAt + sizeof(RankControl) * g.nranks, kPage);
   lines_at_ = align_up(boards_at_ + sizeof(Board) * 2 * g.nranks, kPage);
   data_at_ = align_up(lines_at_ + connections * sizeof(ConnectionLines), kPage);
-  bytes_ = align_up(data_at_ + connections * ByteRing::bytes_for(g.slot_bytes), kPage);
+  signals_at_ = align_up(data_at_ + connections * ByteRing::bytes_for(g.slot_bytes), kPage);
+  static_assert(kSignals * sizeof(uint64_t) % kPage == 0);
+  bytes_ = signals_at_ + static_cast<size_t>(g.nranks) * g.nranks * kSignals * sizeof(uint64_t);
 }
 
 std::shared_ptr<Segment> Segment::create(const Geometry& g, uint64_t token, Fd* descriptor) {
@@ -166,6 +168,14 @@ size_t Segment::release_data(int from, int to, int lane) {
   const size_t bytes = ByteRing::bytes_for(slot_bytes(lane));
   punch(static_cast<size_t>(data(from, to, lane) - base_), bytes);
   return bytes;
+}
+
+std::atomic<uint64_t>* Segment::signals(int from, int to) {
+  return reinterpret_cast<std::atomic<uint64_t>*>(base_ + signals_at_) + (static_cast<size_t>(from) * geometry_.nranks + to) * kSignals;
+}
+void Segment::reserve_signal(int from, int to, size_t index) {
+  const auto at = static_cast<size_t>(reinterpret_cast<std::byte*>(signals(from, to) + index) - base_);
+  reserve(at / kPage * kPage, kPage);
 }
 
 size_t Segment::resident_bytes() const {

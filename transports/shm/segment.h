@@ -58,6 +58,9 @@ struct Board {
 // Exchanges of all ranks, which count alike; and of some, which agree on a number first.
 enum class BoardKind : int { all = 0, some = 1 };
 
+// Counters that each rank has for the signals of each rank.
+inline constexpr size_t kSignals = 4096;
+
 class Segment {
  public:
   struct Geometry {
@@ -105,6 +108,10 @@ class Segment {
   std::byte* data(int from, int to, int lane);
   size_t reserve_data(int from, int to, int lane);  // returns the bytes
   size_t release_data(int from, int to, int lane);  // by the sender, when no message is under way
+  // Where `to` counts the signals of `from`: kSignals counters. A page of them is to be reserved by whoever touches it first.
+  static constexpr size_t kSignalsPerPage = 4096 / sizeof(uint64_t);
+  std::atomic<uint64_t>* signals(int from, int to);
+  void reserve_signal(int from, int to, size_t index);
   size_t control_bytes() const { return boards_at_; }
   size_t boards_bytes() const { return lines_at_ - boards_at_; }
   // Bytes of memory that the whole file occupies now (all processes together).
@@ -123,7 +130,7 @@ class Segment {
   std::byte* base_ = nullptr;
   ErrorRecord* error_ = nullptr;
   RankControl* controls_ = nullptr;
-  size_t boards_at_ = 0, lines_at_ = 0, data_at_ = 0, bytes_ = 0;
+  size_t boards_at_ = 0, lines_at_ = 0, data_at_ = 0, signals_at_ = 0, bytes_ = 0;
 };
 
 // The shared-memory transport of one rank.

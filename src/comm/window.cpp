@@ -1,0 +1,121 @@
+#include "comm/window.h"
+
+#include "base/error.h"
+#include "bootstrap/wire.h"
+#include "comm/collective_run.h"
+#include "comm/exchange.h"
+#include "comm/problem.h"
+
+namespace muster {
+namespace {
+
+using Impl = Communicator::Impl;
+
+// What a rank says of its part.
+struct Part {
+  uint64_t at = 0;  // in its arena; or the address, when all ranks share an address space
+  uint64_t bytes = 0;
+  std::string problem;
+
+  std::string write() const { return Writer().u64(at).u64(bytes).text(problem).take(); }
+  static Part read(const std::string& text) {
+    Reader r(text);
+    Part p;
+    p.at = r.u64();
+    p.bytes = r.u64();
+    p.problem = r.text();
+    if (!r.ok() || !r.at_end())
+      p.problem = problem_of(Error(Result::internal_error, "a rank's part of a window can't be read"));
+    return p;
+  }
+};
+
+uint64_t find_in_arena(const Impl& comm, const Window::Impl& window) {
+  if (!comm.inputs.windows)
+    fail(Result::invalid_usage,
+         "register_window on communicator {}: its ranks are processes that don't map each other's memory. At "
+         "most {} ranks do, with MUSTER_WINDOWS=1 and a "
+         "limit on address space (ulimit -v) that allows it",
+         comm.name, kMostDirect);
+  const auto at = Arena::of_process().offset_of(window.base, window.bytes);
+  if (!at)
+    fail(Result::invalid_usage,
+         "register_window on communicator {}: the {} bytes from {} on of {} are not in one allocation of "
+         "mem_alloc (ncclMemAlloc), so other processes can't "
+         "reach them. Allocate them with it",
+         comm.name, window.bytes, window.base, comm.rank_name(comm.rank));
+  return *at;
+}
+
+Part describe(const Impl& comm, const Window::Impl& window) {
+  Part mine;
+  mine.bytes = window.bytes;
+  mine.problem = problem_in([&] {
+    if (window.bytes == 0) return;
+    mine.at =
+        comm.inputs.same_process ? reinterpret_cast<uint64_t>(window.base) : find_in_arena(comm, window);
+  });
+  return mine;
+}
+
+void register_now(Impl& comm, Window::Impl& window) {
+  comm.require_usable();
+  const Deadline deadline = comm.timeout.count() > 0 ? Deadline::after(comm.timeout) : Deadline::never();
+  std::vector<Part> parts;
+  std::vector<std::string> problems;
+  for (const std::string& text : CollectiveExchange(comm, LifeCall::register_window, deadline)
+                                     .all_gather(describe(comm, window).write())) {
+    parts.push_back(Part::read(text));
+    problems.push_back(parts.back().problem);
+  }
+  throw_first(problems);
+  for (size_t r = 0; r < parts.size(); ++r) {
+    std::byte* start = comm.inputs.same_process ? nullptr : comm.ranks[r].arena_base;
+    window.ranges.push_back({start + parts[r].at, parts[r].bytes});
+  }
+  window.registered.store(true, std::memory_order_release);
+}
+
+}  // namespace
+
+// After an error the others may be writing here, and this rank has no way to know; they stop at once.
+Window::Impl::~Impl() {
+  if (registered.load() && comm->segment && comm->failed() && comm->fork_generation == fork_generation())
+    await_others_leaving(*comm);
+}
+
+Window::operator bool() const { return impl_ && impl_->registered.load(std::memory_order_acquire); }
+void* Window::data() const { return impl_ ? impl_->base : nullptr; }
+size_t Window::size() const { return impl_ ? impl_->bytes : 0; }
+size_t Window::size(int rank) const {
+  if (!*this)
+    fail(Result::invalid_argument, "a window that isn't registered was asked for the size of rank {}'s part",
+         rank);
+  if (rank < 0 || rank >= impl_->comm->size)
+    fail(Result::invalid_argument, "rank {} is not in 0..{}", rank, impl_->comm->size - 1);
+  return impl_->ranges[static_cast<size_t>(rank)].bytes;
+}
+
+Window Communicator::register_window(void* base, size_t bytes) {
+  const std::shared_ptr<Impl>& comm = require(impl_);
+  check_call([&] {
+    comm->require_usable();
+    if (bytes && !base)
+      fail(Result::invalid_argument, "register_window on rank {}: {} bytes, but the address is null",
+           comm->rank, bytes);
+    if (bytes > kAddressSpace ||
+        reinterpret_cast<uintptr_t>(base) + bytes < reinterpret_cast<uintptr_t>(base))
+      fail(Result::invalid_argument,
+           "register_window on rank {}: {} bytes from {} on reach beyond the end of the address space",
+           comm->rank, bytes, base);
+  });
+  Window w;
+  w.impl_ = std::make_shared<Window::Impl>();
+  w.impl_->comm = comm;
+  w.impl_->base = base;
+  w.impl_->bytes = bytes;
+  perform({.of = comm, .made = nullptr, .run = [comm, window = w.impl_] { register_now(*comm, *window); }});
+  return w;
+}
+
+}  // namespace muster

@@ -1,0 +1,28 @@
+// The inside of a Window: where each rank's range is.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "muster/muster.h"
+
+namespace muster {
+
+struct Window::Impl {
+  struct Range {
+    std::byte* base = nullptr;  // as mapped here
+    size_t bytes = 0;
+  };
+
+  std::shared_ptr<Communicator::Impl> comm;
+  void* base = nullptr;  // this rank's, as given
+  size_t bytes = 0;
+  std::vector<Range> ranges;  // by rank, once it is registered
+  std::atomic<bool> registered{false};
+
+  ~Impl();
+};
+
+}  // namespace muster
