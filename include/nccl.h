@@ -335,10 +335,13 @@ ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t* prop
  * is copied. */
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buff, size_t size, void** handle);
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle);
-/* A range that other ranks may name. All ranks call it, in the same order. buff is a multiple of
- * NCCL_WIN_REQUIRED_ALIGNMENT. */
+/* Every rank calls it, with a size of its own, also 0: its part of a window, which other ranks may write to
+ * with ncclPutSignal. buff is a multiple of NCCL_WIN_REQUIRED_ALIGNMENT. Between processes it is memory of
+ * ncclMemAlloc; if on one rank it isn't, all get ncclInvalidUsage. *win is complete after ncclGroupEnd, or,
+ * non-blocking, when ncclCommGetAsyncError says ncclSuccess. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
                                     int winFlags);
+/* Local: no rank may be writing to this rank's part any more. */
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);
 /* The address that was registered on this rank. */
 ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void** outUserPtr);
@@ -455,6 +458,29 @@ ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatyp
                       cudaStream_t stream);
 ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                       cudaStream_t stream);
+
+/* One-sided: only the rank that writes calls, and sends a signal after its data. Each rank counts the signals
+ * of each rank, by index (0 to 255) and context (0 to 15). Calls of one communicator run in call order, in
+ * groups, too. */
+
+/* localbuff's count elements go to peerWinOffset bytes into peer's part of peerWin, and then a signal. flags:
+ * 0. What leaves the part: ncclInvalidArgument. */
+ncclResult_t ncclPutSignal(const void* localbuff, size_t count, ncclDataType_t datatype, int peer,
+                           ncclWindow_t peerWin, size_t peerWinOffset, int sigIdx, int ctx,
+                           unsigned int flags, ncclComm_t comm, cudaStream_t stream);
+/* flags: 0. */
+ncclResult_t ncclSignal(int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
+                        cudaStream_t stream);
+/* opCnt signals that peer has sent or will send. */
+typedef struct {
+  int opCnt;
+  int peer;
+  int sigIdx;
+  int ctx;
+} ncclWaitSignalDesc_t;
+/* Waits for the signals of all nDesc descriptors, and takes them off the counts. */
+ncclResult_t ncclWaitSignal(int nDesc, ncclWaitSignalDesc_t* signalDescs, ncclComm_t comm,
+                            cudaStream_t stream);
 
 /* --- Groups
  * ------------------------------------------------------------------------------------------------------- */
@@ -586,6 +612,9 @@ NCCL_PROFILED(ncclGatherConfig);
 NCCL_PROFILED(ncclScatterConfig);
 NCCL_PROFILED(ncclSend);
 NCCL_PROFILED(ncclRecv);
+NCCL_PROFILED(ncclPutSignal);
+NCCL_PROFILED(ncclSignal);
+NCCL_PROFILED(ncclWaitSignal);
 NCCL_PROFILED(ncclGroupStart);
 NCCL_PROFILED(ncclGroupEnd);
 NCCL_PROFILED(ncclGroupSimulateEnd);

@@ -20,6 +20,12 @@ TEST(NcclAbi, SizesAndOffsetsAreThoseOfCallers) {
   EXPECT_EQ(sizeof(ncclScalarResidence_t), 4u);
   EXPECT_EQ(sizeof(ncclTeam_t), 12u);
 
+  EXPECT_EQ(sizeof(ncclWaitSignalDesc_t), 16u);
+  EXPECT_EQ(offsetof(ncclWaitSignalDesc_t, opCnt), 0u);
+  EXPECT_EQ(offsetof(ncclWaitSignalDesc_t, peer), 4u);
+  EXPECT_EQ(offsetof(ncclWaitSignalDesc_t, sigIdx), 8u);
+  EXPECT_EQ(offsetof(ncclWaitSignalDesc_t, ctx), 12u);
+
   EXPECT_EQ(offsetof(ncclConfig_t, size), 0u);
   EXPECT_EQ(offsetof(ncclConfig_t, magic), 8u);
   EXPECT_EQ(offsetof(ncclConfig_t, version), 12u);

@@ -9,7 +9,7 @@ namespace muster::nccl {
 
 HandleTable<CommHandle, kMostComms> g_comms;
 HandleTable<Registration, kMostRegistrations> g_registrations;
-HandleTable<Window, kMostRegistrations> g_windows;
+HandleTable<WindowHandle, kMostRegistrations> g_windows;
 
 namespace {
 

@@ -25,7 +25,7 @@ struct CommHandle {
   int device = 0;
   std::vector<CustomOp> ops;
   std::vector<Registration*> registrations;
-  std::vector<Window*> windows;
+  std::vector<WindowHandle*> windows;
   uint8_t barrier_in = 1, barrier_out = 0;  // of musterBarrier
 
   std::string last_error() const;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "muster/window.h"
 
 namespace muster::nccl {
 namespace {
@@ -36,11 +37,11 @@ constexpr Field kCommFields[] = {
     MUSTER_FIELD(nChannelsPerNetPeer, (2, 28, 0), 1, 64),
     MUSTER_FIELD(nvlinkCentricSched, (2, 28, 0), 0, 1),
     MUSTER_FIELD(graphUsageMode, (2, 29, 0), 0, 2),
-    MUSTER_FIELD(numRmaCtx, (2, 29, 0), 0, INT_MAX),
+    MUSTER_FIELD(numRmaCtx, (2, 29, 0), 0, kSignalContexts),
     MUSTER_FIELD(maxP2pPeers, (2, 30, 0), 1, INT_MAX),
     MUSTER_FIELD(graphStreamOrdering, (2, 30, 5), 0, 1),
     MUSTER_FIELD(launchOrderImplicit, (2, 31, 0), 0, 1),
-    MUSTER_FIELD(numRmaSig, (2, 31, 0), 0, INT_MAX),
+    MUSTER_FIELD(numRmaSig, (2, 31, 0), 0, kSignalsPerContext),
     MUSTER_FIELD(rmaEagerInit, (2, 31, 0), 0, 1),
     MUSTER_FIELD(hostCftMode, (2, 31, 0), ncclHostCftEnable, ncclHostCftFallback),
     MUSTER_FIELD(nvlsHostMode, (2, 32, 0), 0, INT_MAX),

@@ -138,6 +138,16 @@ FORWARD(ncclResult_t, Recv,
         (void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
          cudaStream_t stream),
         (recvbuff, count, datatype, peer, comm, stream));
+FORWARD(ncclResult_t, PutSignal,
+        (const void* localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t peerWin,
+         size_t peerWinOffset, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream),
+        (localbuff, count, datatype, peer, peerWin, peerWinOffset, sigIdx, ctx, flags, comm, stream));
+FORWARD(ncclResult_t, Signal,
+        (int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream),
+        (peer, sigIdx, ctx, flags, comm, stream));
+FORWARD(ncclResult_t, WaitSignal,
+        (int nDesc, ncclWaitSignalDesc_t* signalDescs, ncclComm_t comm, cudaStream_t stream),
+        (nDesc, signalDescs, comm, stream));
 FORWARD(ncclResult_t, GroupStart, (), ());
 FORWARD(ncclResult_t, GroupEnd, (), ());
 FORWARD(ncclResult_t, GroupSimulateEnd, (ncclSimInfo_t * simInfo), (simInfo));

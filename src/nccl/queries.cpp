@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "comm/state.h"
 #include "nccl/entries.h"
 #include "nccl/last_error.h"
 
@@ -89,6 +90,8 @@ ncclResult_t CommQueryProperties(ncclComm_t comm, ncclCommProperties_t* properti
     all.nRanks = c.communicator.size();
     all.cudaDev = all.nvmlDev = c.device;
     all.nLsaTeams = 1;
+    const PlanInputs& in = c.communicator.impl()->inputs;
+    all.hostRmaSupport = in.same_process || in.windows;
     std::memcpy(properties, &all, std::min(properties->size, sizeof all));
   });
 }

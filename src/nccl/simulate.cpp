@@ -61,6 +61,7 @@ double estimate_microseconds(std::span<const Batch> streams) {
     for (const Batch::Part& p : b.parts) {
       for (const Call& c : p.collectives) sum += estimate(*p.comm, c);
       for (const Call& c : p.messages) sum += estimate(*p.comm, c);
+      for (const OneSided& c : p.one_sided) sum += kCall + kHandOver + static_cast<double>(c.bytes) / kBytesPerMicrosecond;
     }
     longest = std::max(longest, sum);  // streams run side by side
   }

@@ -153,6 +153,14 @@ int main() {
   NUMBER(config.blocking);
 #endif
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 0)
+  FUNCTION(ncclPutSignal);
+  FUNCTION(ncclSignal);
+  FUNCTION(ncclWaitSignal);
+  SIZE(ncclWaitSignalDesc_t);
+  FIELD(ncclWaitSignalDesc_t, opCnt);
+  FIELD(ncclWaitSignalDesc_t, peer);
+  FIELD(ncclWaitSignalDesc_t, sigIdx);
+  FIELD(ncclWaitSignalDesc_t, ctx);
   FUNCTION(ncclCommGetUniqueId);
   FUNCTION(ncclCommGrow);
   FUNCTION(ncclCommSuspend);

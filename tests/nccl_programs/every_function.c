@@ -49,6 +49,11 @@ static void memory(ncclComm_t comm) {
   CALL(ncclCommDeregister, comm, handle);
   CALL(ncclCommWindowRegister, comm, buffer, 8192, &window, NCCL_WIN_COLL_SYMMETRIC);
   CALL(ncclWinGetUserPtr, comm, window, &user);
+  ncclWaitSignalDesc_t wait = {2, 0, 1, 0};
+  CALL(ncclPutSignal, "data", 4, ncclChar, 0, window, 4096, 1, 0, 0, comm, NULL);
+  CALL(ncclSignal, 0, 1, 0, 0, comm, NULL);
+  CALL(ncclWaitSignal, 1, &wait, comm, NULL);
+  if (memcmp((char*)user + 4096, "data", 5) != 0) answer("ncclPutSignal", 0);
   CALL(ncclCommWindowDeregister, comm, window);
   CALL(ncclMemFree, buffer);
 }
