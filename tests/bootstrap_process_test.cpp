@@ -13,6 +13,7 @@
 #include <fstream>
 #include <mutex>
 
+#include "bootstrap/crypto.h"
 #include "bootstrap/handshake.h"
 #include "bootstrap/unique_id.h"
 #include "bootstrap_support.h"
@@ -314,6 +315,20 @@ TEST(Strangers, SilentOnesAreLimitedInNumber) {
          Bootstrap::connect(id, 2, r, Options::from_environment(), in_seconds(60))->close();
        }))
     EXPECT_EQ(f.text, "");
+}
+
+// A process may exit while threads of ours connect or serve; OpenSSL has cleared up by then.
+TEST(Exit, WhileAThreadComputesDigests) {
+  for (int round = 0; round < 5; ++round)
+    test::run_processes(2, [](int) {
+      std::thread([] {
+        try {
+          for (;;) hmac_sha256("key", "message");
+        } catch (const Error&) {
+        }
+      }).detach();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    });
 }
 
 // A profiler's signals at every thread, the service's included.

@@ -2,7 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cstring>
+#include <filesystem>
 #include <random>
 #include <thread>
 #include <vector>
@@ -372,6 +378,50 @@ TEST(Stream, CommunicatorsInCrossedOrder) {
       EXPECT_THAT(z, testing::Each(2));
     });
   for (auto& t : threads) t.join();
+}
+
+// A profiler's signals at every thread of a rank, so that system calls end early: while it waits for a late rank, sleeps,
+// makes a communicator, and while a stream runs.
+TEST(Signals, ProfilerStormDuringCalls) {
+  run_process_ranks(3, [](Communicator& c, int rank) {
+    struct sigaction action {};
+    action.sa_handler = [](int) {};  // no SA_RESTART
+    sigaction(SIGPROF, &action, nullptr);
+    std::atomic<bool> stop{false};
+    std::thread storm([&] {
+      const auto self = static_cast<pid_t>(syscall(SYS_gettid));
+      while (!stop) {
+        for (const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
+          if (const pid_t tid = std::atoi(task.path().filename().c_str()); tid != self) syscall(SYS_tgkill, getpid(), tid, SIGPROF);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+    HostStream stream;
+    for (int round = 0; round < 6; ++round) {
+      if (rank == round % 3) std::this_thread::sleep_for(std::chrono::milliseconds(60));  // the others go to sleep
+      for (const size_t count : {size_t{2}, size_t{100'000}}) {
+        std::vector<int> x(count, rank + 1), y(count), z(count);
+        c.all_reduce(x.data(), y.data(), count, DataType::int32, RedOp::sum);
+        EXPECT_THAT(y, testing::Each(6));
+        c.all_reduce(y.data(), z.data(), count, DataType::int32, RedOp::sum, &stream);
+        stream.synchronize();
+        EXPECT_THAT(z, testing::Each(18));
+      }
+      int sent = 10 * rank + round, got = -1;
+      group_start();
+      c.send(&sent, 1, DataType::int32, (rank + 1) % 3);
+      c.recv(&got, 1, DataType::int32, (rank + 2) % 3);
+      group_end();
+      EXPECT_EQ(got, 10 * ((rank + 2) % 3) + round);
+      Communicator child = c.split(0, rank);
+      int one = 1, sum = 0;
+      child.all_reduce(&one, &sum, 1, DataType::int32, RedOp::sum);
+      EXPECT_EQ(sum, 3);
+      child.destroy();
+    }
+    stop = true;
+    storm.join();
+  });
 }
 
 TEST(PreMulSum, EachRankHasItsOwnFactor) {

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <fstream>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -244,6 +245,34 @@ TEST(Memory, OfASegmentIsSmallAndTakenWhenUsed) {
   run_threads(2, body);
   const Variable no_windows("MUSTER_WINDOWS", "0");
   run_threads(2, body);
+}
+
+// A rank knows its neighbours, not everybody: of a larger communicator it holds no more descriptors.
+TEST(Descriptors, OfARankDontGrowWithTheRanks) {
+  run_process_ranks(24, [](Communicator& c, int rank) {
+    const auto held_by = [&](int n) {
+      UniqueId id{};
+      if (rank == 0) id = make_unique_id();
+      c.broadcast(&id, &id, sizeof id, DataType::uint8, 0);
+      const int before = open_descriptors();
+      int held = 0, most = 0;
+      std::optional<Communicator> other;
+      if (rank < n) {
+        int x = 1, y = 0;
+        other = Communicator::init(n, rank, id);
+        other->all_reduce(&x, &y, 1, kInt, kSum);
+        EXPECT_EQ(y, n);
+        held = open_descriptors() - before;
+      }
+      c.all_reduce(&held, &most, 1, kInt, RedOp::max);
+      if (other) other->destroy();
+      return most;
+    };
+    held_by(24);  // what a process opens once and keeps
+    const int few = held_by(6), many = held_by(24);
+    EXPECT_GT(few, 0);
+    EXPECT_LE(many, few);
+  });
 }
 
 TEST(Memory, OneRankHasNoSegment) {

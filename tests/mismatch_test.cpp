@@ -213,6 +213,30 @@ TEST(Mismatch, OneRankAddsACall) {
   run_process_ranks(3, body);
 }
 
+// Blocking calls on two communicators, which half of the ranks make in the other order, wait for each other for ever: after
+// the time limit each rank says which call it is in and who isn't there.
+TEST(Mismatch, TwoCommunicatorsInCrossedOrder) {
+  const Variable limit("MUSTER_TIMEOUT", "1");
+  auto a = Communicator::init_all(4), b = Communicator::init_all(4);
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < 4; ++r)
+    threads.emplace_back([&, r] {
+      std::vector<int> x(4 * 4000, 1), y(x.size());
+      const Outcome o = outcome_of([&] {
+        if (r < 2)
+          a[r].all_to_all(x.data(), y.data(), 4000, DataType::int32);
+        else
+          b[r].all_reduce(x.data(), y.data(), 4000, DataType::int32, RedOp::sum);
+      });
+      EXPECT_EQ(o.code, Result::timeout) << o;
+      const std::string late = r < 2 ? who(2) + ", last in call 0; " + who(3) : who(0) + ", last in call 0; " + who(1);
+      const std::string name = r < 2 ? "all_to_all\\(count 4000, int32\\)" : "all_reduce\\(count 4000, int32, sum\\)";
+      EXPECT_THAT(o.text, ContainsRegex("communicator " + (r < 2 ? a : b)[r].name() + ": .* in call 1, " + name + ", waiting for " + late +
+                                        ", last in call 0"));
+    });
+  for (std::thread& t : threads) t.join();
+}
+
 // --- point to point ---
 
 void sizes(Communicator& c, int rank, size_t sent, DataType sent_type, size_t received, DataType received_type) {

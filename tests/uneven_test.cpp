@@ -414,6 +414,34 @@ TEST(Uneven, LongPartsOfMoreThan4GiB) {
   });
 }
 
+// Ranks that neither send nor receive, in the first call that a communicator sees, and what comes after it.
+TEST(Uneven, EmptyRowsAndColumnsInTheFirstCall) {
+  const auto nobody = [](int, int) { return false; };
+  const auto column_1_empty = [](int, int to) { return to != 1; };
+  const auto two_take_part = [](int from, int to) { return from < 2 && to < 2; };
+  for (const std::function<bool(int, int)>& sends : {std::function<bool(int, int)>(nobody), {column_1_empty}, {two_take_part}}) {
+    const auto body = [&](Communicator& c, int rank) {
+      for (const bool all : {false, true, false}) {
+        const auto count = [&](int from, int to) { return all || sends(from, to) ? static_cast<size_t>(3 + from + 10 * to) : 0; };
+        Counts to(4), from(4);
+        std::vector<int32_t> in, expected;
+        for (int r = 0; r < 4; ++r) {
+          to[static_cast<size_t>(r)] = count(rank, r);
+          from[static_cast<size_t>(r)] = count(r, rank);
+          for (size_t i = 0; i < count(rank, r); ++i) in.push_back(value(rank, r, i));
+          for (size_t i = 0; i < count(r, rank); ++i) expected.push_back(value(r, rank, i));
+        }
+        std::vector<int32_t> out(expected.size() + kGuard, kPoison);
+        expected.resize(out.size(), kPoison);
+        c.all_to_all_v(in.data(), to, {}, out.data(), from, {}, DataType::int32);
+        EXPECT_EQ(out, expected) << "rank " << rank;
+      }
+    };
+    run_threads(4, body);
+    run_process_ranks(4, body);
+  }
+}
+
 TEST(Uneven, AllZeroNeedsNobody) {
   run_threads(3, [](Communicator& c, int) {
     const Counts none(3, 0);

@@ -5,9 +5,43 @@
 #include <openssl/hmac.h>
 #include <sys/random.h>
 
+#include <cstdlib>
+#include <mutex>
+#include <shared_mutex>
+
 #include "base/error.h"
 
 namespace muster {
+namespace {
+
+// OpenSSL clears up when the process exits, under the feet of threads that still connect or serve. Ours runs before that,
+// since it is registered after: it waits for those that are in OpenSSL, and no other gets in any more.
+class UntilExit {
+ public:
+  UntilExit() : lock_(state().mutex) {
+    if (state().ended) fail(Result::system_error, "the process is ending");
+  }
+
+ private:
+  struct State {
+    std::shared_mutex mutex;
+    bool ended = false;
+  };
+  static State& state() {
+    static State* const s = [] {
+      OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS | OPENSSL_INIT_ADD_ALL_DIGESTS, nullptr);  // 0 would register nothing
+      std::atexit([] {
+        std::lock_guard lock(state().mutex);
+        state().ended = true;
+      });
+      return new State;  // threads may outlive every static object
+    }();
+    return *s;
+  }
+  std::shared_lock<std::shared_mutex> lock_;
+};
+
+}  // namespace
 
 void random_bytes(void* out, size_t bytes) {
   auto* p = static_cast<char*>(out);
@@ -21,6 +55,7 @@ void random_bytes(void* out, size_t bytes) {
 }
 
 Digest hmac_sha256(std::string_view key, std::string_view message) {
+  const UntilExit openssl;
   Digest r;
   unsigned length = 0;
   if (!HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),

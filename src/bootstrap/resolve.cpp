@@ -44,6 +44,9 @@ Address resolve(std::string_view variable, const HostPort& where, std::string_vi
   while ((error = getaddrinfo(where.host.c_str(), nullptr, &hints, &head)) == EAI_AGAIN &&
          !deadline.expired())
     backoff.pause(deadline);
+  // This name means loopback also where no /etc/hosts says so (RFC 6761, section 6.3).
+  if (error != 0 && where.host == "localhost")
+    error = getaddrinfo(hints.ai_family == AF_INET6 ? "::1" : "127.0.0.1", nullptr, &hints, &head);
   if (error != 0)
     fail(Result::invalid_usage,
          "{}: host '{}' can't be resolved: {}. Name a host that every rank can resolve, or its address",

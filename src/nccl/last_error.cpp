@@ -13,7 +13,7 @@ namespace {
 thread_local std::string t_last_error;
 
 std::mutex g_mutex;
-std::string g_last_error;
+std::string& g_last_error = *new std::string;  // threads in the background may outlive static objects
 
 struct Failure {
   ncclResult_t code;
