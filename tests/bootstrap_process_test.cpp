@@ -17,6 +17,7 @@
 #include "bootstrap/handshake.h"
 #include "bootstrap/unique_id.h"
 #include "bootstrap_support.h"
+#include "support/processes.h"
 
 namespace muster {
 namespace {
