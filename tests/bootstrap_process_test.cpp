@@ -320,15 +320,17 @@ TEST(Strangers, SilentOnesAreLimitedInNumber) {
 
 // A process may exit while threads of ours connect or serve; OpenSSL has cleared up by then.
 TEST(Exit, WhileAThreadComputesDigests) {
-  for (int round = 0; round < 5; ++round)
-    test::run_processes(2, [](int) {
-      std::thread([] {
-        try {
-          for (;;) hmac_sha256("key", "message");
-        } catch (const Error&) {
-        }
-      }).detach();
+  for (int round = 0; round < 8; ++round)
+    test::run_processes(8, [](int) {
+      for (int i = 0; i < 4; ++i)
+        std::thread([] {
+          try {
+            for (;;) hmac_sha256("key", "message");
+          } catch (const Error&) {
+          }
+        }).detach();
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      std::exit(0);  // as a return from main
     });
 }
 

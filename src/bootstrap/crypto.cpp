@@ -5,6 +5,7 @@
 #include <openssl/hmac.h>
 #include <sys/random.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <shared_mutex>
@@ -25,14 +26,14 @@ class UntilExit {
  private:
   struct State {
     std::shared_mutex mutex;
-    bool ended = false;
+    std::atomic<bool> ended{false};
   };
   static State& state() {
     static State* const s = [] {
       OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS | OPENSSL_INIT_ADD_ALL_DIGESTS, nullptr);  // 0 would register nothing
       std::atexit([] {
-        std::lock_guard lock(state().mutex);
-        state().ended = true;
+        state().ended = true;  // first, so that the lock isn't passed on from reader to reader
+        const std::lock_guard wait(state().mutex);
       });
       return new State;  // threads may outlive every static object
     }();
