@@ -106,8 +106,11 @@ TEST(Processes, DeathEndsAnExchangeSoon) {
   Board* b = make_board();
   std::vector<pid_t> pids;
   for (int r = 0; r < 4; ++r)
-    pids.push_back(start_rank(b, 4, r, [r](Bootstrap& boot) {
-      if (r == 1) kill(getpid(), SIGKILL);
+    pids.push_back(start_rank(b, 4, r, [b, r](Bootstrap& boot) {
+      if (r == 1) {
+        eventually([&] { return b->connected == 4; });  // dying earlier would end the others' connecting
+        kill(getpid(), SIGKILL);
+      }
       const auto f = failure_of([&] { boot.all_gather("x", in_seconds(600)); });
       if (f.text.find("rank 1 (host ") == f.text.npos) _exit(7);
     }));
