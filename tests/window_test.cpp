@@ -621,7 +621,7 @@ TEST(Window, ADeathEndsWaits) {
 TEST(Window, AfterAFailureMemoryMayGo) {
   for (int i = 0; i < 5; ++i)
     run_threads(2, [](Communicator& c, int rank) {
-      constexpr size_t kBytes = 32 << 20;
+      constexpr size_t kBytes = 6 << 20;
       auto memory = std::make_unique<std::vector<uint8_t>>(kBytes);
       Window w = c.register_window(memory->data(), kBytes);
       if (rank == 0) {
