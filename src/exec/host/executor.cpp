@@ -131,7 +131,8 @@ inline void Run::apply(const CompiledStep& s, void* const* at, uint64_t count, u
     args.streamed = streamed;
     plan_.kernel(args);
   } else if (s.sources == 1) {
-    if (s.destinations == 1 && bytes < kShortCopy)
+    // In place a piece may be its own destination, which others read meanwhile: it is left alone, as copy_kernel does.
+    if (s.destinations == 1 && bytes < kShortCopy && at[0] != at[1])
       small_copy<kShortCopy>(static_cast<uint8_t*>(at[1]), static_cast<const uint8_t*>(at[0]), bytes);
     else
       copy_kernel(at + s.sources, s.destinations, at[0], bytes, streamed);
