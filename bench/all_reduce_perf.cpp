@@ -12,12 +12,8 @@ Collective all_reduce() {
       .traffic = Traffic::all_reduce,
       .planned_as = "all_reduce",
       .reduces = true,
-      .layout =
-          [](size_t bytes, size_t element, int, int) {
-            const size_t count = bytes / element;
-            return Layout{.count = count, .send = count, .recv = count};
-          },
-      .sent = [](const Layout& l, const Place& p) { return Contents{{.source = p.rank, .count = l.count}}; },
+      .layout = whole_buffers,
+      .sent = own_elements,
       .expected = [](const Layout& l,
                      const Place&) { return Contents{{.source = Content::kReduced, .count = l.count}}; },
       .call =

@@ -17,7 +17,7 @@ Collective alltoall() {
             const size_t count = share(bytes, element, nranks), all = count * static_cast<size_t>(nranks);
             return Layout{.count = count, .send = all, .recv = all};
           },
-      .sent = [](const Layout& l, const Place& p) { return Contents{{.source = p.rank, .count = l.send}}; },
+      .sent = own_elements,
       .expected =
           [](const Layout& l, const Place& p) {
             return of_each_rank(p.nranks, l.count * static_cast<size_t>(p.rank), l.count);

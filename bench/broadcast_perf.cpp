@@ -11,11 +11,7 @@ Collective broadcast() {
           .traffic = Traffic::whole,
           .planned_as = "broadcast",
           .rooted = true,
-          .layout =
-              [](size_t bytes, size_t element, int, int) {
-                const size_t count = bytes / element;
-                return Layout{.count = count, .send = count, .recv = count};
-              },
+          .layout = whole_buffers,
           .sent =
               [](const Layout& l, const Place& p) {
                 const int source = p.rank == p.root ? p.root : Content::kUntouched;

@@ -12,15 +12,8 @@ Collective gather() {
       .traffic = Traffic::share,
       .planned_as = "gather",
       .rooted = true,
-      .layout =
-          [](size_t bytes, size_t element, int rank, int nranks) {
-            const size_t count = share(bytes, element, nranks);
-            return Layout{.count = count,
-                          .send = count,
-                          .recv = count * static_cast<size_t>(nranks),
-                          .in_place_send = count * static_cast<size_t>(rank)};
-          },
-      .sent = [](const Layout& l, const Place& p) { return Contents{{.source = p.rank, .count = l.count}}; },
+      .layout = gathered_shares,
+      .sent = own_elements,
       .expected =
           [](const Layout& l, const Place& p) {
             Contents all = of_each_rank(p.nranks, 0, l.count);

@@ -13,12 +13,8 @@ Collective reduce() {
       .planned_as = "reduce",
       .reduces = true,
       .rooted = true,
-      .layout =
-          [](size_t bytes, size_t element, int, int) {
-            const size_t count = bytes / element;
-            return Layout{.count = count, .send = count, .recv = count};
-          },
-      .sent = [](const Layout& l, const Place& p) { return Contents{{.source = p.rank, .count = l.count}}; },
+      .layout = whole_buffers,
+      .sent = own_elements,
       .expected =
           [](const Layout& l, const Place& p) {
             const int elsewhere = p.in_place ? p.rank : Content::kUntouched;

@@ -12,15 +12,8 @@ Collective reduce_scatter() {
       .traffic = Traffic::share,
       .planned_as = "reduce_scatter",
       .reduces = true,
-      .layout =
-          [](size_t bytes, size_t element, int rank, int nranks) {
-            const size_t count = share(bytes, element, nranks);
-            return Layout{.count = count,
-                          .send = count * static_cast<size_t>(nranks),
-                          .recv = count,
-                          .in_place_recv = count * static_cast<size_t>(rank)};
-          },
-      .sent = [](const Layout& l, const Place& p) { return Contents{{.source = p.rank, .count = l.send}}; },
+      .layout = scattered_shares,
+      .sent = own_elements,
       .expected =
           [](const Layout& l, const Place& p) {
             const size_t mine = l.count * static_cast<size_t>(p.rank), next = mine + l.count;

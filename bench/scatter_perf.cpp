@@ -12,14 +12,7 @@ Collective scatter() {
       .traffic = Traffic::share,
       .planned_as = "scatter",
       .rooted = true,
-      .layout =
-          [](size_t bytes, size_t element, int rank, int nranks) {
-            const size_t count = share(bytes, element, nranks);
-            return Layout{.count = count,
-                          .send = count * static_cast<size_t>(nranks),
-                          .recv = count,
-                          .in_place_recv = count * static_cast<size_t>(rank)};
-          },
+      .layout = scattered_shares,
       .sent =
           [](const Layout& l, const Place& p) {
             const int source = p.rank == p.root ? p.root : Content::kUntouched;

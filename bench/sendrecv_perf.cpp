@@ -16,7 +16,7 @@ Collective sendrecv() {
             const size_t count = bytes / element;
             return Layout{.count = count, .send = count, .recv = count, .in_place_recv = count};
           },
-      .sent = [](const Layout& l, const Place& p) { return Contents{{.source = p.rank, .count = l.count}}; },
+      .sent = own_elements,
       .expected =
           [](const Layout& l, const Place& p) {
             return Contents{{.source = (p.rank + p.nranks - 1) % p.nranks, .count = l.count}};

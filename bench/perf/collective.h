@@ -67,6 +67,13 @@ struct Collective {
 // Elements of `bytes` that are one rank's share: equal shares, each a multiple of 16 bytes.
 size_t share(size_t bytes, size_t element, int nranks);
 
+// The usual layouts: equal buffers; a share of each rank and a buffer of all of them, in place within it; the other way round.
+Layout whole_buffers(size_t bytes, size_t element, int rank, int nranks);
+Layout gathered_shares(size_t bytes, size_t element, int rank, int nranks);
+Layout scattered_shares(size_t bytes, size_t element, int rank, int nranks);
+// A send buffer of nothing but the rank's own elements.
+Contents own_elements(const Layout& layout, const Place& place);
+
 // `count` elements of each rank, beginning with the first-th, rank by rank.
 Contents of_each_rank(int nranks, size_t first, size_t count);
 

@@ -30,6 +30,7 @@ struct CopyLoop {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
   size_t bytes = 0, at = 0;
+  bool past_caches = false;  // written with non-temporal stores, where the processor has them
 
   void step(size_t piece);  // copies the next `piece` bytes
 };

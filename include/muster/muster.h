@@ -171,7 +171,7 @@ class MUSTER_API Communicator {
   void send(const void* buffer, size_t count, DataType type, int peer, HostStream* stream = nullptr);
   void recv(void* buffer, size_t count, DataType type, int peer, HostStream* stream = nullptr);
   // Returns when all ranks have called it.
-  void barrier();
+  void barrier(HostStream* stream = nullptr);
 
   // --- one-sided calls ---
   //

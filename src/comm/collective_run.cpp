@@ -51,13 +51,6 @@ InWindows::~InWindows() {
   if (flag_) flag_->store(before_, std::memory_order_release);
 }
 
-void CollectiveRun::enter_windows() {
-  comm_.segment->control(comm_.rank).in_windows.store(1, std::memory_order_relaxed);
-  in_windows_ = true;
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (comm_.failed()) comm_.throw_error();
-}
-
 void await_others_leaving(const Impl& comm) noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   // A thread of this process is out within a tile. Another process may be stopped: what it does later to memory of
@@ -128,7 +121,7 @@ void CollectiveRun::finish_exchange() {
     comm_.window_input[static_cast<size_t>(r)] = base + all[r].input;
     comm_.window_output[static_cast<size_t>(r)] = base + all[r].output;
   }
-  enter_windows();
+  in_windows_.emplace(comm_);
   start(*plan_->windows, {comm_.window_input.data(), comm_.window_output.data()}, false);
 }
 

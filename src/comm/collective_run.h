@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <utility>
 
 #include "comm/state.h"
 
@@ -46,9 +45,7 @@ class CollectiveRun {
   CollectiveRun& operator=(const CollectiveRun&) = delete;
 
   // This rank uses the others' buffers no more.
-  void leave_windows() noexcept {
-    if (std::exchange(in_windows_, false)) comm_.segment->control(comm_.rank).in_windows.store(0, std::memory_order_release);
-  }
+  void leave_windows() noexcept { in_windows_.reset(); }
 
   bool advance() {
     const bool moved = run_->advance();
@@ -74,7 +71,6 @@ class CollectiveRun {
     leave_windows();
     run_.reset();
   }
-  void enter_windows();
   void start_exchange();
   void describe_buffers();
   void describe_buffers(uint64_t input_bytes, uint64_t output_bytes);  // that peers may touch
@@ -87,7 +83,7 @@ class CollectiveRun {
   std::byte* buffers_[3] = {};
   BufferDescriptor mine_;
   bool exchanging_ = false;
-  bool in_windows_ = false;
+  std::optional<InWindows> in_windows_;
   bool trying_ = false;  // the plan's StoreTrial watches this call
   std::optional<Run> run_;
 };

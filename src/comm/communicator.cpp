@@ -162,9 +162,9 @@ void Communicator::recv(void* buffer, size_t count, DataType type, int peer, Hos
 }
 
 // Everybody's byte reaches everybody, so nobody leaves before all have come.
-void Communicator::barrier() {
+void Communicator::barrier(HostStream* stream) {
   Impl& impl = *require(impl_);  // holds the bytes: inside a group, or without blocking, the call runs later
-  all_reduce(&impl.barrier_bytes[0], &impl.barrier_bytes[1], 1, DataType::uint8, RedOp::max);
+  all_reduce(&impl.barrier_bytes[0], &impl.barrier_bytes[1], 1, DataType::uint8, RedOp::max, stream);
 }
 
 Result Communicator::async_error(std::string* message) const {

@@ -5,10 +5,10 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/math.h"
 #include "base/process.h"
 #include "comm/mismatch.h"
+#include "comm/part_watch.h"
 
 namespace muster {
 
@@ -157,13 +157,6 @@ std::string Exchange::describe_missing() const {
   return text;
 }
 
-void Exchange::warn_when_late(std::chrono::nanoseconds waited) {
-  if (comm_.stall_warning.count() == 0 || waited < std::max(comm_.stall_warning, next_warning_)) return;
-  next_warning_ = 2 * waited;
-  log_warn("communicator {}: rank {} has waited {:.3g} s in {}, waiting for {}", comm_.name, comm_.rank,
-           static_cast<double>(waited.count()) * 1e-9, name_of(step_), describe_missing());
-}
-
 std::string Exchange::timeout_text() const {
   return fmt::format("communicator {}: {} did not call {} in time (waiting: {}). {} allows more time",
                      comm_.name, describe_missing(), name_of(step_), comm_.rank_name(comm_.rank),
@@ -202,7 +195,7 @@ void CollectiveExchange::look(int awaited, std::chrono::nanoseconds waited) {
           fmt::format("communicator {}: {} {} while {} waits for it in {}", comm_.name,
                       comm_.rank_name(awaited), what, comm_.rank_name(comm_.rank), name_of(step_)));
   if (deadline_.expired()) raise(comm_, Result::timeout, timeout_text());
-  warn_when_late(waited);
+  warn_when_late(comm_, name_of(step_), ", waiting for " + describe_missing(), waited, &next_warning_);
 }
 
 // --- survivors ---
@@ -316,7 +309,7 @@ void SurvivorExchange::look(int awaited, std::chrono::nanoseconds waited) {
     fail(Result::remote_error, "communicator {}: {} {} while {} waits for it in {}. Exclude it, too",
          comm_.name, comm_.rank_name(awaited), what, comm_.rank_name(comm_.rank), name_of(step_));
   if (deadline_.expired()) fail(Result::timeout, "{}", timeout_text());
-  warn_when_late(waited);
+  warn_when_late(comm_, name_of(step_), ", waiting for " + describe_missing(), waited, &next_warning_);
 }
 
 void SurvivorExchange::await_passed(Deadline deadline) {

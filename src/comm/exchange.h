@@ -44,7 +44,6 @@ class Exchange {
   // A rank that can't come any more: what became of it; empty: it can.
   std::string absence(int rank) const;
   std::string describe_missing() const;
-  void warn_when_late(std::chrono::nanoseconds waited);
   std::string timeout_text() const;
 
   Communicator::Impl& comm_;
@@ -56,9 +55,10 @@ class Exchange {
   int awaited_ = -1;
   bool running_ = false;  // this exchange is the communicator's call
 
+  std::chrono::nanoseconds next_warning_{0};
+
  private:
   class Watch;
-  std::chrono::nanoseconds next_warning_{0};
 };
 
 // All ranks of a healthy communicator: a call like any other, so that it is compared with what others call.

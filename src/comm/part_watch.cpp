@@ -37,9 +37,14 @@ void check_time(Communicator::Impl& comm, const std::string& what, const std::st
   if (comm.timeout.count() > 0 && waited >= comm.timeout)
     raise(comm, Result::timeout, fmt::format("communicator {}: {} timed out after {:.3g} s in {}{}. MUSTER_TIMEOUT sets the limit", comm.name,
                                              comm.rank_name(comm.rank), seconds, what, who));
+  warn_when_late(comm, what, who, waited, next_warning);
+}
+
+void warn_when_late(const Communicator::Impl& comm, const std::string& what, const std::string& who, std::chrono::nanoseconds waited,
+                    std::chrono::nanoseconds* next_warning) {
   if (comm.stall_warning.count() == 0 || waited < std::max(comm.stall_warning, *next_warning)) return;
   *next_warning = 2 * waited;
-  log_warn("communicator {}: rank {} has waited {:.3g} s in {}{}", comm.name, comm.rank, seconds, what, who);
+  log_warn("communicator {}: rank {} has waited {:.3g} s in {}{}", comm.name, comm.rank, static_cast<double>(waited.count()) * 1e-9, what, who);
 }
 
 std::string PartWatch::what() const {

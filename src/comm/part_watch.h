@@ -16,6 +16,9 @@ void require_present(Communicator::Impl& comm, int late, const std::string& what
 // Ends the wait when its time is over, and warns of a long one. `who`: ", waiting for ..." or nothing; *next_warning: 0 at first.
 void check_time(Communicator::Impl& comm, const std::string& what, const std::string& who, std::chrono::nanoseconds waited,
                 std::chrono::nanoseconds* next_warning);
+// The warning alone.
+void warn_when_late(const Communicator::Impl& comm, const std::string& what, const std::string& who, std::chrono::nanoseconds waited,
+                    std::chrono::nanoseconds* next_warning);
 
 class PartWatch {
  public:

@@ -26,7 +26,6 @@ struct CommHandle {
   std::vector<CustomOp> ops;
   std::vector<Registration*> registrations;
   std::vector<WindowHandle*> windows;
-  uint8_t barrier_in = 1, barrier_out = 0;  // of musterBarrier
 
   std::string last_error() const;
   void set_last_error(const std::string& text);

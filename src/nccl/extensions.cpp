@@ -71,13 +71,8 @@ MUSTER_API ncclResult_t musterAlltoAllV(const void* send, const size_t* send_cou
   });
 }
 
-// Everybody's byte reaches everybody, so nobody leaves before all have come. The bytes are the
-// communicator's, since on a stream and in a group the call outlives this function.
 MUSTER_API ncclResult_t musterBarrier(ncclComm_t comm, cudaStream_t stream) {
-  return call_on(comm, [&](CommHandle& c) {
-    c.communicator.all_reduce(&c.barrier_in, &c.barrier_out, 1, muster::DataType::uint8, muster::RedOp::max,
-                              host_stream(stream));
-  });
+  return call_on(comm, [&](CommHandle& c) { c.communicator.barrier(host_stream(stream)); });
 }
 
 }  // extern "C"

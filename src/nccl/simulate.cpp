@@ -9,7 +9,7 @@ namespace {
 
 // Measured on a 2-core EPYC of 2.6 GHz (docs/architecture.md): a line handed from one core to another; a call
 // of one rank, without any wire; bytes per direction through shared slots.
-constexpr double kHandOver = 0.06, kCall = 0.056;  // us
+constexpr double kHandOver = 0.05, kCall = 0.047;  // us
 constexpr double kBytesPerMicrosecond = 12e3;
 
 // Messages that follow one another at least, and bytes that pass one rank's connections in one direction.

@@ -51,28 +51,44 @@ static void use(const char* path) {
   if (dlclose(library) != 0) fail("dlclose");
 }
 
-/* Threads that are ending are looked for again. */
-static int threads_left(int expected) {
+static void wait_a_moment(void) {
+  const struct timespec moment = {0, 10000000};
+  nanosleep(&moment, NULL);
+}
+
+/* Threads that are ending and connections that are closing are looked for again. */
+static int left(const char* folder, int expected) {
   int n = 0;
   for (int i = 0; i < 200; ++i) {
-    n = entries("/proc/self/task");
+    n = entries(folder);
     if (n == expected) return 0;
-    const struct timespec moment = {0, 10000000};
-    nanosleep(&moment, NULL);
+    wait_a_moment();
   }
   return n - expected;
+}
+
+/* As many as there are for a while. */
+static int settled(const char* folder) {
+  int n = entries(folder);
+  for (int same = 0; same < 20; ++same) {
+    wait_a_moment();
+    const int now = entries(folder);
+    if (now != n) same = 0;
+    n = now;
+  }
+  return n;
 }
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   const int before = entries("/proc/self/task");
   for (int i = 0; i < 5; ++i) use(argv[1]);
-  if (threads_left(before + 1)) fail("there is more than one helper thread");
-  const int descriptors = entries("/proc/self/fd");
+  if (left("/proc/self/task", before + 1)) fail("there is more than one helper thread");
+  const int descriptors = settled("/proc/self/fd");
   const long pages = resident_pages();
   for (int i = 0; i < 50; ++i) use(argv[1]);
-  if (threads_left(before + 1)) fail("threads are left");
-  if (entries("/proc/self/fd") != descriptors) fail("descriptors are left");
+  if (left("/proc/self/task", before + 1)) fail("threads are left");
+  if (left("/proc/self/fd", descriptors)) fail("descriptors are left");
   if (resident_pages() > pages + 512) fail("memory is left"); /* 2 MiB for the allocator's moods */
   printf("nothing is left\n");
   return 0;

@@ -27,7 +27,7 @@ echo "$symbols" | while read -r symbol; do
   echo "$words" | grep -qxF "$name" || { echo "shown but in no public header: $symbol"; exit 1; }
 done || status=1
 for needed in 'muster::version()' 'muster::make_unique_id()' 'muster::group_start()' 'muster::mem_alloc(unsigned long)' \
-  'muster::Communicator::barrier()' 'muster::HostStream::synchronize()' 'typeinfo for muster::Error'; do
+  'muster::Communicator::barrier(muster::HostStream*)' 'muster::HostStream::synchronize()' 'typeinfo for muster::Error'; do
   echo "$symbols" | grep -qF "$needed" || { echo "not shown: $needed"; status=1; }
 done
 exit $status
