@@ -24,6 +24,12 @@ class Deadline {
     r.raised_ = &raised;
     return r;
   }
+  // The same, whatever flag is raised: for what must not be broken off halfway.
+  Deadline by_clock() const {
+    Deadline r = *this;
+    r.raised_ = nullptr;
+    return r;
+  }
   // The same, but `d` from now at the latest; or `d` later.
   Deadline within(Nanoseconds d) const {
     Deadline r = *this;

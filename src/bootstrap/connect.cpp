@@ -167,8 +167,10 @@ const Connection& RingBootstrap::knock(int root, const Service::Listening& liste
             "Is that process alive, and can this host reach it (firewall, NCCL_SOCKET_IFNAME)? Every rank "
             "must start "
             "while the id's maker still runs"});
+  // Also if this rank is being aborted: it says so next (break_off), and nobody must think that its time was over.
+  const Deadline whole = deadline.by_clock();
   const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(
-      std::min<std::chrono::nanoseconds>(deadline.left(), kLongest));
+      std::min<std::chrono::nanoseconds>(whole.left(), kLongest));
   const Join join{rank_,
                   size_,
                   token,
@@ -178,7 +180,7 @@ const Connection& RingBootstrap::knock(int root, const Service::Listening& liste
                   MUSTER_VERSION,
                   static_cast<int>(ids_.size()),
                   root};
-  send_all(c.fd.get(), frame(join.encode()), deadline);  // a failure shows when its answer is awaited
+  send_all(c.fd.get(), frame(join.encode()), whole);  // a failure shows when its answer is awaited
   return knocked_.emplace(root, std::move(c)).first->second;
 }
 
