@@ -19,7 +19,7 @@ if [ ! -e $libraries/complete ]; then
       -o Dir::State::Lists="$at/lists" -o Dir::Cache="$at" "$@"
   }
   apt_get update
-  (cd $libraries/apt && apt_get download libfmt9 libfmt-dev libhwy1 libhwy-dev libssl3 libssl-dev libgtest-dev libgmock-dev libcli11-dev)
+  (cd $libraries/apt && apt_get download libfmt9 libfmt-dev libhwy1 libhwy-dev libssl3 libssl-dev libpugixml1v5 libpugixml-dev libgtest-dev libgmock-dev libcli11-dev)
   for package in $libraries/apt/*.deb; do dpkg -x "$package" $libraries; done
   rm -rf $libraries/apt
   touch $libraries/complete

@@ -21,7 +21,7 @@ cmake -S "$work/consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE
 cmake --build "$work/build" >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
 "$work/build/consumer"
 "$work/build/c_consumer"
-if grep -E 'fmt|hwy|crypto|ssl' "$prefix"/lib*/cmake/Muster/*.cmake "$prefix"/lib*/*/cmake/Muster/*.cmake 2>/dev/null; then
+if grep -E 'fmt|hwy|crypto|ssl|pugixml|hwloc' "$prefix"/lib*/cmake/Muster/*.cmake "$prefix"/lib*/*/cmake/Muster/*.cmake 2>/dev/null; then
   echo "the CMake package names what only the library itself needs"
   exit 1
 fi
@@ -30,7 +30,7 @@ echo "== pkg-config"
 export PKG_CONFIG_PATH="$pc"
 test "$(pkg-config --modversion muster)" = "$version"
 libs=$(pkg-config --libs muster)
-case $libs in *fmt* | *hwy* | *crypto*) echo "pkg-config gives $libs"; exit 1 ;; esac
+case $libs in *fmt* | *hwy* | *crypto* | *pugixml* | *hwloc*) echo "pkg-config gives $libs"; exit 1 ;; esac
 ${CXX:-c++} -std=c++20 "$@" $(pkg-config --cflags muster) "$work/consumer/consumer.cpp" $libs -pthread \
   -Wl,-rpath,"$(pkg-config --variable=libdir muster)" -o "$work/by_pkg_config"
 "$work/by_pkg_config"

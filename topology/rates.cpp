@@ -1,0 +1,58 @@
+#include "topology/rates.h"
+
+namespace muster::topology {
+
+Rate nvlink_rate(int sm) {
+  if (sm >= 100) return {40.1, Source::table};
+  if (sm >= 90) return {20.6, Source::table};
+  if (sm == 86) return {12, Source::table};
+  if (sm >= 70) return {20, Source::table};
+  if (sm >= 60) return {18, Source::table};
+  return {20, Source::assumed};
+}
+
+int nvlink_ports(int sm) { return sm >= 90 ? 18 : sm == 89 ? 0 : sm >= 80 ? 12 : sm >= 70 ? 6 : sm >= 60 ? 4 : 0; }
+
+// The rates of one xGMI link in RCCL's tables (graph/topo.h, rocm-6): gfx906 36, gfx908 32, gfx90a 36, gfx942 48.
+Rate xgmi_rate(int gcn) {
+  switch (gcn) {
+    case 906: case 910: return {36, Source::table};
+    case 908: return {32, Source::table};
+    case 942: case 950: return {48, Source::table};
+    default: return {24, Source::assumed};
+  }
+}
+
+Rate cpu_interconnect_rate(CpuArch arch, const std::string& vendor, int family, int model) {
+  switch (arch) {
+    case CpuArch::ppc64: return {32, Source::table};
+    case CpuArch::arm64: return {6, Source::table};
+    case CpuArch::x86_64: break;
+    case CpuArch::unknown: return {10, Source::assumed};
+  }
+  if (vendor == "AuthenticAMD") return {16, Source::table};
+  if (vendor == "CentaurHauls" || vendor.find("Shanghai") != std::string::npos)
+    return {family == 7 && model == 0x5b ? 9.0 : 6.0, Source::table};
+  if (vendor != "GenuineIntel") return {10, Source::assumed};
+  if (family != 6) return {10, Source::assumed};
+  if (model >= 0xcf) return {40, Source::table};
+  if (model >= 0x8f) return {22, Source::table};
+  if (model >= 0x55) return {10, Source::table};
+  return {6, Source::table};
+}
+
+// The same table: NCCL joins all NUMA nodes alike, in one package or not.
+Rate package_rate(CpuArch arch, const std::string& vendor, int family, int model) {
+  return cpu_interconnect_rate(arch, vendor, family, model);
+}
+
+Rate c2c_rate() { return {225, Source::assumed}; }  // half of the 450 GB/s per direction that NVIDIA states for Grace Hopper
+Rate default_network_rate() { return {12, Source::assumed}; }
+
+// What is left of a hop when NCCL's are subtracted from each other (its planner's table: 0.6, 1.0 us for the smallest
+// message over NVLink and PCIe); a socket crossing costs about what a cache line does, 0.1 to 0.2 us.
+double nvlink_latency() { return 0.6; }
+double pcie_latency() { return 1.0; }
+double cpu_interconnect_latency() { return 0.2; }
+
+}  // namespace muster::topology

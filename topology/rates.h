@@ -1,0 +1,35 @@
+// What parts are known to carry, where nothing measured or read says it.
+//
+// Source of all: the tables that NCCL's planner uses (graph/topo.h of 2.18 to 2.30). They are what collectives reach, not
+// what the link's data sheet promises: 20.6 of the 25 GB/s of a Hopper NVLink.
+#pragma once
+
+#include <string>
+
+#include "topology/source.h"
+
+namespace muster::topology {
+
+enum class CpuArch : uint8_t { unknown, x86_64, arm64, ppc64 };
+
+// GB/s of one NVLink in one direction, by compute capability times ten (90: Hopper); the newest known for newer ones.
+Rate nvlink_rate(int sm);
+// NVLinks of a GPU, of which each may be missing: 4, 6, 12, 18; 0 for those that have none.
+int nvlink_ports(int sm);
+// Between AMD GPUs, per xGMI link, by the number of the architecture (908, 910, 942).
+Rate xgmi_rate(int gcn);
+// Between two sockets: UPI, Infinity Fabric and their like; `vendor` as CPUID says it.
+Rate cpu_interconnect_rate(CpuArch arch, const std::string& vendor, int family, int model);
+// Between NUMA nodes of one package.
+Rate package_rate(CpuArch arch, const std::string& vendor, int family, int model);
+// GPU to its CPU by C2C (Grace), where nothing says it.
+Rate c2c_rate();
+// A network port of which nothing is known: 100 Gbit/s.
+Rate default_network_rate();
+
+// One way, microseconds. Sources: rates.cpp.
+double nvlink_latency();
+double pcie_latency();
+double cpu_interconnect_latency();
+
+}  // namespace muster::topology
