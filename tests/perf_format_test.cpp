@@ -197,6 +197,11 @@ TEST(PerfArgs, DefaultsAndMistakes) {
   EXPECT_EQ(b.memory, Memory::malloc);
   EXPECT_TRUE(b.roof);
   EXPECT_FALSE(b.rotate.has_value());
+  EXPECT_EQ(b.registration, Registration::none);
+  EXPECT_EQ(parse({"-R", "1"}).args.registration, Registration::local);
+  EXPECT_EQ(parse({"-R", "1"}).args.notes.size(), 1u);
+  EXPECT_EQ(parse({"--local_register", "2"}).args.registration, Registration::windows);
+  EXPECT_EQ(parse({"-R", "1", "-R", "0"}).args.notes.size(), 0u);
   EXPECT_EQ(parse({"--rotate", "4M"}).args.rotate, size_t{4} << 20);
   EXPECT_FALSE(parse({"--roof", "0"}).args.roof);
   EXPECT_TRUE(parse({"--memory", "1"}).args.memory_report) << "nccl-tests' long name of -M";
@@ -225,7 +230,7 @@ TEST(PerfArgs, DefaultsAndMistakes) {
   EXPECT_EQ(status({"--roof", "2"}), 6);
   EXPECT_EQ(status({"--rotate", "much"}), 255);
   EXPECT_EQ(status({"stray"}), 6);
-  EXPECT_EQ(status({"-R", "1"}), 5);
+  EXPECT_EQ(status({"-R", "3"}), 6);
   EXPECT_EQ(status({"-D", "1"}), 5);
 }
 

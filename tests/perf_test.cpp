@@ -85,6 +85,30 @@ TEST(AllReducePerf, FlagsThatShapeTheRun) {
   EXPECT_EQ(iterations[0].size(), 21u);
 }
 
+TEST(AllReducePerf, RegistersBuffers) {
+  const std::string sizes = " -b 64 -e 1M -f 128 -n 3 --rotate 2M";
+  for (const char* ranks : {"-t 3", "-g 3", "-g 2 -y 1", "-t 2 -g 2 -u 3"})
+    for (const char* registered : {" -R 1", " -R 2"}) {
+      const Finished o = shell("all_reduce_perf " + std::string(ranks) + registered + sizes);
+      EXPECT_EQ(o.status, 0) << ranks << registered << o.output;
+      EXPECT_EQ(rows_of(o.output).size(), 3u) << ranks << registered << o.output;
+    }
+  expect_right(shell("$muster run -n 3 all_reduce_perf -R 2 -p 1 -t 2" + sizes), 3, 6);
+  expect_right(shell("$muster run -n 2 all_reduce_perf -R 1 --buffers malloc" + sizes), 3, 2);
+  EXPECT_THAT(shell("all_reduce_perf -t 2 -R 1" + sizes).output, HasSubstr("# Note: -R 1: "));
+  // Processes can only register what the others map, and from 8 KiB on it is then used where it is.
+  EXPECT_THAT(shell("$muster run -n 2 all_reduce_perf -R 2 --plan" + sizes).output,
+              AllOf(HasSubstr("mem_alloc, registered as windows;"), HasSubstr("from mem_alloc: window (")));
+}
+
+// What can't be a window fails on all ranks, with the reason.
+TEST(AllReducePerf, BuffersThatCannotBeWindows) {
+  const Finished o = shell("$muster run -n 2 all_reduce_perf -R 2 --buffers malloc -b 1K -e 1K --rotate 64K");
+  EXPECT_NE(o.status, 0);
+  EXPECT_THAT(o.output, HasSubstr("are not in one allocation of mem_alloc"));
+  EXPECT_EQ(shell("MUSTER_WINDOWS=0 $muster run -n 2 all_reduce_perf -R 2 -b 1K -e 1K --rotate 64K").status, 6);
+}
+
 TEST(AllReducePerf, SplitsIntoJobs) {
   const std::string run = " $muster run -n 4 all_reduce_perf -b 8 -e 64 -f 8 -n 2";
   for (const std::string split : {"NCCL_TESTS_SPLIT='MOD 2'", "NCCL_TESTS_SPLIT=%2",
@@ -105,7 +129,7 @@ TEST(AllReducePerf, SplitsIntoJobs) {
 TEST(AllReducePerf, ExitStatuses) {
   EXPECT_EQ(shell("all_reduce_perf -b 8X").status, 255);
   EXPECT_EQ(shell("all_reduce_perf --what").status, 0);
-  EXPECT_EQ(shell("all_reduce_perf -R 2").status, 5);
+  EXPECT_EQ(shell("all_reduce_perf -D 1").status, 5);
   EXPECT_EQ(shell("NCCL_TESTS_MIN_BW=1e9 all_reduce_perf -t 2 -b 8 -e 8").status, 7);
   EXPECT_EQ(shell("NCCL_TESTS_MIN_BW=0 all_reduce_perf -t 2 -b 8 -e 8").status, 0);
   EXPECT_EQ(shell("NCCL_TESTS_MIN_BW=fast all_reduce_perf -t 2 -b 8 -e 8").status, 6);

@@ -48,7 +48,9 @@ constexpr Flag kFlags[] = {
     {'J', "output_file", "FILE",
      "write the results as JSON too; an existing file is kept and FILE.N is written"},
     {'a', "average", "0..3", "time of rank 0, or mean, min, max of all ranks (default 1 = mean)"},
-    {'R', "local_register", "0..2", "registered buffers: only 0 is possible as yet"},
+    {'R', "local_register", "0..2",
+     "register the buffers: 1 = for each rank's own use, which host memory doesn't need; 2 = as windows of "
+     "all ranks (default 0)"},
     {'x', "cta_policy", "0..2", "no thread blocks on host memory: noted"},
     {'D', "device_implementation", "NUM", "device kernels: only 0 is possible"},
     {'V', "device_cta_count", "NUM", "no thread blocks on host memory: noted"},
@@ -226,9 +228,7 @@ class Parser {
         a.average = static_cast<Average>(number(flag, value, 0, 3));
         break;
       case 'R':
-        if (number(flag, value, 0, 2))
-          stop(Exit::not_implemented,
-               "-R: this version can't register buffers; --buffers alloc shares them without");
+        a.registration = static_cast<Registration>(number(flag, value, 0, 2));
         break;
       case 'D':
         if (number(flag, value, 0, kMany))
@@ -278,6 +278,8 @@ class Parser {
       stop(Exit::bad_size, fmt::format("-b {} is more than -e {}", a.min_bytes, a.max_bytes));
     else if (a.step_factor <= 1 && a.step_bytes == 0 && a.min_bytes != a.max_bytes)
       stop(Exit::bad_size, "-i 0 never leads from the smallest to the largest size");
+    if (a.registration == Registration::local)
+      note("-R 1: host memory needs no registration for a rank's own use, so nothing is registered");
     if (a.per_iteration_skip && (!a.per_iteration || a.per_iteration_skip >= a.iterations)) {
       note(a.per_iteration ? fmt::format("-K {} would leave nothing of {} iterations: none are left out",
                                          a.per_iteration_skip, a.iterations)

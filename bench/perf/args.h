@@ -23,6 +23,7 @@ enum class Exit : int {
 };
 
 enum class Memory { alloc, malloc };
+enum class Registration { none, local, windows };
 enum class Average { rank0, mean, min, max };
 
 struct Args {
@@ -50,6 +51,7 @@ struct Args {
   bool per_iteration = false;
   int per_iteration_skip = 0;
   Memory memory = Memory::alloc;
+  Registration registration = Registration::none;
   std::optional<size_t>
       rotate;  // bytes of a buffer that calls step through at least; none = past the last cache
   bool plan = false;

@@ -130,8 +130,9 @@ void Report::header(size_t buffer_bytes) {
       "graph: 0 unalign: {}\n",
       a.threads, a.ranks_per_thread, a.min_bytes, a.max_bytes, factor ? a.step_factor : a.step_bytes,
       factor ? "factor" : "bytes", a.warmup, a.iterations, a.aggregated, a.checks, a.unaligned);
-  fmt::print("# Memory: {}; calls step through {} per buffer{}\n",
+  fmt::print("# Memory: {}{}; calls step through {} per buffer{}\n",
              a.memory == Memory::alloc ? "muster::mem_alloc" : "malloc",
+             a.registration == Registration::windows ? ", registered as windows" : "",
              human_bytes(static_cast<double>(buffer_bytes)),
              a.rotate ? "" : ", so that caches don't hold what comes next");
   if (a.blocking)

@@ -95,8 +95,18 @@ Sweep::Sweep(const Args& args, const Collective& collective, std::span<Communica
     if (streams) streams_.push_back(std::make_unique<HostStream>());
     ranks_.push_back({ranks[i], first_rank + static_cast<int>(i), streams ? streams_.back().get() : nullptr,
                       Buffer(buffer_bytes, unaligned, args.memory),
-                      Buffer(buffer_bytes, unaligned, args.memory), Layout{}});
+                      Buffer(buffer_bytes, unaligned, args.memory), Layout{}, Window(), Window()});
   }
+  if (args.registration == Registration::windows) register_buffers();
+}
+
+void Sweep::register_buffers() {
+  group_start();  // all of this thread's ranks, since each waits for all others
+  for (Rank& r : ranks_) {
+    r.send_window = r.communicator.register_window(r.send.data(), r.send.size());
+    r.recv_window = r.communicator.register_window(r.recv.data(), r.recv.size());
+  }
+  group_end();
 }
 
 double Sweep::copy_rate() {

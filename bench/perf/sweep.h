@@ -43,6 +43,7 @@ class Sweep {
     HostStream* stream;  // null: calls run on this thread
     Buffer send, recv;
     Layout layout;  // of the row
+    Window send_window, recv_window;  // with -R 2
   };
   struct Setting {  // of one row
     NamedType type;
@@ -51,6 +52,7 @@ class Sweep {
     size_t bytes;
   };
 
+  void register_buffers();
   void run_table();
   void run_row(const Setting& setting, Data& data);
   Measurement measure(const Setting& setting, Data& data, bool in_place);
