@@ -460,8 +460,8 @@ ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int
                       cudaStream_t stream);
 
 /* One-sided: only the rank that writes calls, and sends a signal after its data. Each rank counts the signals
- * of each rank, by index (0 to 255) and context (0 to 15). Calls of one communicator run in call order, in
- * groups, too. */
+ * of each rank, by index (0 to 255) and context (0 to 15). Calls of one communicator run in call order; those of
+ * a group run at its end, puts and signals before waits. */
 
 /* localbuff's count elements go to peerWinOffset bytes into peer's part of peerWin, and then a signal. flags:
  * 0. What leaves the part: ncclInvalidArgument. */

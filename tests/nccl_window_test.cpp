@@ -118,6 +118,25 @@ TEST(NcclWindow, AreRegisteredInOneGroupByOneThread) {
   }
 }
 
+TEST(NcclWindow, AWaitMayBeListedBeforeThePutInAGroup) {
+  run_nccl_processes(2, [](ncclComm_t comm, int rank) {
+    void* memory = nullptr;
+    ASSERT_NCCL(ncclMemAlloc(&memory, 4096));
+    ncclWindow_t window = nullptr;
+    ASSERT_NCCL(ncclCommWindowRegister(comm, memory, 4096, &window, NCCL_WIN_COLL_SYMMETRIC));
+    const uint64_t mine = 100 + static_cast<uint64_t>(rank);
+    ncclWaitSignalDesc_t wait = {1, 1 - rank, 0, 0};
+    EXPECT_NCCL(ncclGroupStart());
+    EXPECT_NCCL(ncclWaitSignal(1, &wait, comm, nullptr));
+    EXPECT_NCCL(ncclPutSignal(&mine, 1, ncclUint64, 1 - rank, window, 16, 0, 0, 0, comm, nullptr));
+    EXPECT_NCCL(ncclGroupEnd());
+    EXPECT_EQ(static_cast<uint64_t*>(memory)[2], 101 - static_cast<uint64_t>(rank));
+    EXPECT_NCCL(ncclCommWindowDeregister(comm, window));
+    ASSERT_NCCL(musterBarrier(comm, nullptr));
+    EXPECT_NCCL(ncclMemFree(memory));
+  });
+}
+
 TEST(NcclWindow, BetweenProcessesOtherMemoryIsRefused) {
   run_nccl_processes(2, [](ncclComm_t comm, int rank) {
     alignas(4096) static char memory[4096];

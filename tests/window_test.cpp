@@ -403,7 +403,50 @@ TEST_P(Windows, OnStreamsCallsRunInOrder) {
   });
 }
 
-TEST_P(Windows, InGroupsTheyRunAtTheEndInCallOrder) {
+// Were one rank's put behind its wait, all would wait for each other.
+TEST_P(Windows, InAGroupWaitsDontHoldUpWhatIsListedBehindThem) {
+  GetParam()(3, [](Communicator& c, int rank) {
+    constexpr size_t kBytes = 3 << 20;  // some parts of a copy
+    Memory m(kBytes);
+    const Window w = c.register_window(m.data(), m.size());
+    for (int round = 0; round < 5; ++round) {
+      const int to = (rank + 1) % 3, from = (rank + 2) % 3;
+      const auto mine = message(rank, to, kBytes, round);
+      c.barrier();
+      group_start();
+      c.wait_signal(std::vector<SignalWait>{{.peer = rank, .signal = {7, 1}}});
+      c.wait_signal(std::vector<SignalWait>{{.peer = from}, {.peer = from, .signal = {1, 0}}});
+      c.signal(to, {1, 0});
+      c.put_signal(mine.data(), kBytes, to, w, 0);
+      c.wait_signal(std::vector<SignalWait>{{.peer = to, .signal = {2, 0}}});
+      c.signal(from, {2, 0});
+      c.signal(rank, {7, 1});
+      group_end();
+      ASSERT_NO_FATAL_FAILURE(m.expect(0, message(from, rank, kBytes, round)));
+    }
+    c.barrier();
+  });
+}
+
+// Those that are sent keep their order among themselves: the last of several puts to one place stays.
+TEST_P(Windows, InAGroupPutsKeepTheirOrder) {
+  GetParam()(2, [](Communicator& c, int rank) {
+    Memory m(4096);
+    const Window w = c.register_window(m.data(), m.size());
+    std::vector<std::vector<uint8_t>> sources;
+    for (int i = 0; i < 10; ++i) sources.push_back(message(rank, 1 - rank, 4096, i));
+    group_start();
+    for (const auto& s : sources) {
+      c.wait_signal(std::vector<SignalWait>{{.peer = 1 - rank}});
+      c.put_signal(s.data(), s.size(), 1 - rank, w, 0);
+    }
+    group_end();
+    m.expect(0, message(1 - rank, rank, 4096, 9));
+    c.barrier();
+  });
+}
+
+TEST_P(Windows, InGroupsTheyRunAtTheEnd) {
   GetParam()(3, [](Communicator& c, int rank) {
     Memory m(30'000);
     const Window w = c.register_window(m.data(), m.size());

@@ -185,14 +185,15 @@ class MUSTER_API Communicator {
   // sees the bytes. The peer may be this rank. Returns when `source` may be reused. What leaves the peer's part:
   // invalid_argument; a peer that has destroyed its communicator: remote_error.
   //
-  // These three are calls like all others: those of one communicator run in the order in which they were made, also inside
-  // a group (there, side by side with its collectives and messages). But they are not collective: no rank waits in them,
+  // These three are calls like all others: those of one communicator run in the order in which they were made. Inside a
+  // group they run side by side with its collectives and messages, all of the first two before the waits: what must not be
+  // put before a signal has come, is put after the group that waits for it. They are not collective: no rank waits in them,
   // except for signals.
   void put_signal(const void* source, size_t bytes, int peer, const Window& window, size_t offset, Signal signal = {}, HostStream* stream = nullptr);
   // Adds one to peer's counter of this rank's signals.
   void signal(int peer, Signal signal = {}, HostStream* stream = nullptr);
   // Waits until as many signals as are named have come, and takes them off the counters, one entry after the other. Signals
-  // of this rank to itself that don't come, since the calls behind can't run: invalid_usage.
+  // of this rank to itself that can't come any more, since it is in the wait: invalid_usage.
   void wait_signal(std::span<const SignalWait> waits, HostStream* stream = nullptr);
 
   // Waits until all ranks have completed their calls and called it. From then on only queries, abort and destroy are

@@ -106,6 +106,10 @@ void Communicator::wait_signal(std::span<const SignalWait> waits, HostStream* st
 
 // --- running them ---
 
+OneSidedRun::OneSidedRun(Impl& comm, std::span<OneSided> calls) : comm_(comm), calls_(calls) {
+  std::stable_partition(calls.begin(), calls.end(), [](const OneSided& c) { return c.kind != Kind::wait_signal; });
+}
+
 void OneSidedRun::next() {
   ++next_;
   copied_ = waited_ = 0;
@@ -161,7 +165,7 @@ bool OneSidedRun::advance_wait() {
       if (w.peer == comm_.rank)
         fail(Result::invalid_usage,
              "communicator {}: {} waits for signals from itself that it hasn't sent, in {}. Calls run in "
-             "order: send them first",
+             "order: send them first, or in the same group",
              comm_.name, comm_.rank_name(comm_.rank), what());
       return waited_ != before;
     }

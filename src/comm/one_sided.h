@@ -27,10 +27,11 @@ struct OneSided {
 // Throws invalid_argument naming the argument.
 void validate(const Communicator::Impl& comm, const OneSided& call);
 
-// One communicator's one-sided calls of a batch, one after the other.
+// One communicator's one-sided calls of a batch, one after the other: first what sends signals, which waits for
+// nobody, then the waits. So ranks don't keep each other waiting, in whatever order their groups list the calls.
 class OneSidedRun {
  public:
-  OneSidedRun(Communicator::Impl& comm, std::span<const OneSided> calls) : comm_(comm), calls_(calls) {}
+  OneSidedRun(Communicator::Impl& comm, std::span<OneSided> calls);
   OneSidedRun(const OneSidedRun&) = delete;
   OneSidedRun& operator=(const OneSidedRun&) = delete;
 
