@@ -314,8 +314,9 @@ TEST(NcclConfig, OfACallIsChecked) {
                     "CTAPolicy is 9");
   EXPECT_NCCL_FAILS(call([](ncclCollConfig_t& c) { c.minCTAs = 3, c.maxCTAs = 2; }), ncclInvalidArgument,
                     "minCTAs 3");
-  EXPECT_NCCL_FAILS(call([](ncclCollConfig_t& c) { c.algSelection = "ring"; }), ncclInvalidArgument,
-                    "MUSTER_ALGO");
+  EXPECT_NCCL(call([](ncclCollConfig_t& c) { c.algSelection = "ring"; }));
+  EXPECT_NCCL_FAILS(call([](ncclCollConfig_t& c) { c.algSelection = "nvls"; }), ncclInvalidArgument,
+                    "There are: one_shot, direct, ring");
   EXPECT_NCCL_FAILS(
       call([](ncclCollConfig_t& c) { c.launchCompletionEvent = reinterpret_cast<cudaEvent_t>(64); }),
       ncclInvalidArgument, "launchCompletionEvent");

@@ -333,7 +333,7 @@ TEST(NcclAlgo, IsMetOrSaidNotToBe) {
 TEST(NcclAlgo, ForcesTheRing) {
   const Environment env(Set{{"NCCL_ALGO", "Ring"}});
   run_threads(3, [](Communicator& c, int rank) {
-    EXPECT_THAT(c.explain("all_reduce", 1000, DataType::float32), HasSubstr("ring"));
+    EXPECT_THAT(c.explain("all_reduce", 1000, DataType::float32), HasSubstr("forced by NCCL_ALGO=ring"));
     std::vector<int> in(1000, rank), out(1000, -1);
     c.all_reduce(in.data(), out.data(), in.size(), DataType::int32, RedOp::sum);
     EXPECT_THAT(out, testing::Each(3));

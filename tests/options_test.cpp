@@ -105,11 +105,25 @@ TEST(Options, AnAlgorithmThatACollectiveLacksIsSkippedAndSaid) {
   const Variable forced("MUSTER_ALGO", "ring");
   run_threads(3, [](Communicator& c, int rank) {
     EXPECT_THAT(c.explain("broadcast", 1000, DataType::float32), HasSubstr("broadcast has no ring"));
-    EXPECT_THAT(c.explain("all_reduce", 1000, DataType::float32), HasSubstr("MUSTER_ALGO"));
+    EXPECT_THAT(c.explain("all_reduce", 1000, DataType::float32), HasSubstr("forced by MUSTER_ALGO=ring"));
     int x = rank, y = -1;
     c.broadcast(&x, &y, 1, DataType::int32, 2);
     EXPECT_EQ(y, 2);
     EXPECT_EQ(outcome_of([&] { (void)c.explain("all_reduced", 1, DataType::int8); }).code, Result::invalid_argument);
+  });
+}
+
+TEST(Options, VVariantsAreExplained) {
+  run_threads(3, [](Communicator& c, int) {
+    EXPECT_THAT(c.explain("all_gather_v", 1 << 20, DataType::float32), AllOf(HasSubstr("all_gather_v(float32), 3 ranks: direct ("), HasSubstr("window (")));
+    EXPECT_THAT(c.explain("all_to_all_v", 1 << 20, DataType::float32), AllOf(HasSubstr("pairwise ("), HasSubstr("only its two ends know")));
+    EXPECT_THAT(c.explain("scatter_v", 10, DataType::float32, {}, 2), HasSubstr("scatter_v(float32, root 2), 3 ranks: direct ("));
+    EXPECT_THAT(outcome_of([&] { (void)c.explain("send_recv", 1, DataType::int8); }).text, AllOf(HasSubstr("reduce_scatter_v"), HasSubstr("all_reduce,")));
+  });
+  const Variable forced("MUSTER_ALGO", "ring");
+  run_threads(3, [](Communicator& c, int) {
+    EXPECT_THAT(c.explain("reduce_scatter_v", 10, DataType::float32), HasSubstr("forced by MUSTER_ALGO=ring"));
+    EXPECT_THAT(c.explain("gather_v", 10, DataType::float32), Not(HasSubstr("MUSTER_ALGO")));
   });
 }
 

@@ -217,7 +217,8 @@ class MUSTER_API Communicator {
   // being made and, if it isn't blocking, while calls without a stream are under way. Any thread.
   Result async_error(std::string* message = nullptr) const;
 
-  // How a collective of this size would run: algorithm, channels, tile, why. `collective` as in "all_reduce".
+  // How a collective of this size would run: algorithm, channels, tile, why. `collective` as in "all_reduce"; of "all_gather_v"
+  // and its like `count` is that of one part on average.
   std::string explain(const std::string& collective, size_t count, DataType type, ReduceOp op = {}, int root = 0) const;
 
   struct MUSTER_HIDDEN Impl;

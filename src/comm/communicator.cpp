@@ -183,21 +183,18 @@ Result Communicator::async_error(std::string* message) const {
 
 std::string Communicator::explain(const std::string& collective, size_t count, DataType type, ReduceOp op, int root) const {
   const Impl& impl = *require(impl_);
+  std::vector<const char*> known;
   for (int i = 0; i < kColls; ++i) {
     const Coll coll = static_cast<Coll>(i);
-    if (collective != name_of(coll) || coll == Coll::send_recv || is_uneven(coll)) continue;
-    const CallShape shape{coll, type, op.op, root, count};
-    const auto describe = [](const Choice& c) {
-      return fmt::format("{} ({}), {} channel{}, tile {} B{}", c.algorithm->name, c.algorithm->idea, c.channels, c.channels == 1 ? "" : "s",
-                         c.tile_bytes, c.streamed ? ", non-temporal stores" : "");
-    };
-    const Choice slots = choose(shape, impl.inputs), windows = choose_windows(shape, impl.inputs);
-    std::string text = fmt::format("{}, {} ranks: {}: {}", to_string(shape), impl.size, describe(slots), slots.reason);
-    if (windows.algorithm) text += fmt::format("; when all buffers are from mem_alloc: {}: {}", describe(windows), windows.reason);
-    return text;
+    if (coll == Coll::send_recv) continue;
+    known.push_back(name_of(coll));
+    if (collective != name_of(coll)) continue;
+    CallShape shape{coll, type, op.op, root, count};
+    if (!is_uneven(coll)) return impl.describe(shape, choose(shape, impl.inputs), choose_windows(shape, impl.inputs));
+    const UnevenChoice c = choose_uneven(shape, count * static_cast<uint64_t>(impl.size), impl.inputs);
+    return impl.describe(shape, c.slots, c.windows);
   }
-  fail(Result::invalid_argument, "'{}' is not a collective. all_reduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all, gather and scatter are",
-       collective);
+  fail(Result::invalid_argument, "'{}' is not a collective. There are: {}", collective, fmt::join(known, ", "));
 }
 
 const char* version() { return MUSTER_VERSION; }

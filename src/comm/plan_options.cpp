@@ -44,15 +44,18 @@ void check_forced_algorithm(const std::string& forced) {
     fail(Result::invalid_usage, "MUSTER_ALGO='{}' names no algorithm. There are: {}", forced, fmt::join(names, ", "));
 }
 
-std::string choose_algorithm(const Options& o) {
-  if (o.is_set("MUSTER_ALGO") || !o.is_set("NCCL_ALGO")) return o.text("MUSTER_ALGO");
+void choose_algorithm(const Options& o, PlanInputs& inputs) {
+  inputs.forced_by = "MUSTER_ALGO";
+  inputs.algorithm = o.text("MUSTER_ALGO");
+  if (o.is_set("MUSTER_ALGO") || !o.is_set("NCCL_ALGO")) return;
   const std::string& text = o.text("NCCL_ALGO");
   const NcclAlgo read = read_nccl_algo(text);
   if (!read.unmet.empty())
     log_once({true, "NCCL_ALGO", fmt::format("NCCL_ALGO='{}' has no effect: {}. The planner chooses; MUSTER_ALGO forces an algorithm", printable(text, 200), read.unmet)});
   else if (!read.algorithm.empty())
     log_once({false, "NCCL_ALGO", fmt::format("NCCL_ALGO='{}' is read as MUSTER_ALGO={}", printable(text, 200), read.algorithm)});
-  return read.algorithm;
+  inputs.forced_by = "NCCL_ALGO";
+  inputs.algorithm = read.algorithm;
 }
 
 // A bound on channels: the first name that is set, else what the program asks for.
@@ -140,7 +143,7 @@ NcclAlgo read_nccl_algo(const std::string& text) {
 
 void apply_plan_options(const Options& options, const Config& config, PlanInputs& inputs) {
   inputs.reproducible = options.flag("MUSTER_REPRODUCIBLE");
-  inputs.algorithm = choose_algorithm(options);
+  choose_algorithm(options, inputs);
   inputs.channels = choose_channels(options, config);
   inputs.lanes = std::max(kCollectiveLanes, inputs.channels);
   inputs.slot_bytes = choose_slot_bytes(options);

@@ -9,6 +9,7 @@
 #include "base/math.h"
 #include "comm/life_call.h"
 #include "comm/places.h"
+#include "plan/selection.h"
 #include "program/checker.h"
 
 namespace muster {
@@ -23,6 +24,7 @@ std::string to_string(const CallShape& s, std::span<const uint64_t> counts) {
   text += name_of(s.type);
   if (reduces(s.coll)) text += fmt::format(", {}", name_of(s.op));
   if (rooted(s.coll)) text += fmt::format(", root {}", s.root);
+  if (s.allowed) text += ", by " + names_of_allowed(s);
   return text + ")";
 }
 
@@ -34,7 +36,7 @@ std::string to_string(const Call& c) {
 
 size_t CallShapeHash::operator()(const CallShape& s) const {
   const uint64_t head = static_cast<uint64_t>(s.coll) | static_cast<uint64_t>(s.type) << 8 | static_cast<uint64_t>(s.op) << 16 |
-                        static_cast<uint64_t>(static_cast<uint32_t>(s.root)) << 32;
+                        static_cast<uint64_t>(s.allowed) << 24 | static_cast<uint64_t>(static_cast<uint32_t>(s.root)) << 32;
   return hash_combine(hash_combine(0, head), s.count);
 }
 
@@ -244,7 +246,7 @@ void Impl::publish(const CallShape& s, uint64_t fingerprint) {
   e.sequence.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   e.shape.store(static_cast<uint64_t>(s.coll) | static_cast<uint64_t>(s.type) << 8 | static_cast<uint64_t>(s.op) << 16 |
-                    static_cast<uint64_t>(static_cast<uint32_t>(s.root)) << 32,
+                    static_cast<uint64_t>(s.allowed) << 24 | static_cast<uint64_t>(static_cast<uint32_t>(s.root)) << 32,
                 std::memory_order_release);
   e.count.store(s.count, std::memory_order_relaxed);
   e.fingerprint.store(fingerprint, std::memory_order_relaxed);
@@ -301,6 +303,16 @@ CompiledPlan Impl::build(const CallShape& shape, const Choice& choice, const Chu
   return compile(program(rank), shape, choice, transport.get(), table);
 }
 
+std::string Impl::describe(const CallShape& shape, const Choice& slots, const Choice& windows) const {
+  const auto text_of = [](const Choice& c) {
+    return fmt::format("{} ({}), {} channel{}, tile {} B{}", c.algorithm->name, c.algorithm->idea, c.channels, c.channels == 1 ? "" : "s",
+                       c.tile_bytes, c.streamed ? ", non-temporal stores" : "");
+  };
+  std::string text = fmt::format("{}, {} ranks: {}: {}", to_string(shape), size, text_of(slots), slots.reason);
+  if (windows.algorithm) text += fmt::format("; when all buffers are from mem_alloc: {}: {}", text_of(windows), windows.reason);
+  return text;
+}
+
 Impl::Plan& Impl::even_plan_for(const CallShape& shape) {
   auto it = plans.find(shape);
   if (it == plans.end()) {
@@ -320,6 +332,7 @@ Impl::Plan& Impl::even_plan_for(const CallShape& shape) {
       set_error(e.code(), e.what(), true);  // it may be this rank's trouble only, and the others must not wait
       throw;
     }
+    if (shape.allowed) log_info(Topic::tuning, "communicator {}: {}", name, describe(shape, slots, windows));
     p->shape_hash = CallShapeHash()(shape);
     it = plans.emplace(shape, std::move(p)).first;
   }
@@ -346,22 +359,7 @@ Impl::Plan& Impl::uneven_plan_for(const Call& call) {
   if (entry->shape == shape && entry->table == table) return entry->plan;
 
   // Displacements are each rank's own affair: with others the plan is made again, but what ranks count alike stays.
-  CallShape alike = shape;
-  alike.coll = even(shape.coll);
-  alike.count = ceil_div(call.uneven->elements(), static_cast<size_t>(size));
-  PlanInputs in = inputs;
-  Choice slots, windows;
-  if (pairwise) {
-    // Ranks know different counts and must choose alike, and each message must be one chunk, so that its ends know its length.
-    in.algorithm = alike.coll == Coll::all_to_all ? "pairwise" : "direct";
-    const bool streamed = choose(alike, in).streamed;
-    alike.count = 1;
-    slots = choose(alike, in);
-    slots.streamed = streamed;
-  } else {
-    slots = choose(alike, in);
-    windows = choose_windows(alike, in);
-  }
+  const auto [alike, slots, windows] = choose_uneven(shape, call.uneven->elements(), inputs);
   try {
     entry->plan.slots = build(alike, slots, &table);
     entry->plan.windows = windows.algorithm ? build_windows(alike, windows, &table) : nullptr;

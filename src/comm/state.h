@@ -198,6 +198,8 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   // `table`: of an uneven call, `shape` is then that of the even one.
   CompiledPlan build(const CallShape& shape, const Choice& choice, const ChunkTable* table) const;
   std::unique_ptr<CompiledPlan> build_windows(const CallShape& shape, const Choice& choice, const ChunkTable* table);
+  // How a call of this shape runs, and why, for people.
+  std::string describe(const CallShape& shape, const Choice& slots, const Choice& windows) const;
   void publish(const CallShape& shape, uint64_t fingerprint);
 
   uint64_t take_ticket() { return ++last_ticket; }

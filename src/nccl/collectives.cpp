@@ -1,11 +1,16 @@
 // Collectives, sends and receives: arguments to calls.
 #include <cstring>
 
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "comm/state.h"
+#include "nccl/collectives.h"
 #include "nccl/entries.h"
 #include "nccl/last_error.h"
 #include "nccl/reduce_op.h"
 #include "nccl/stream_handle.h"
+#include "plan/selection.h"
 
 namespace muster::nccl {
 namespace {
@@ -27,9 +32,28 @@ constexpr DataType type_of(ncclDataType_t type) { return static_cast<DataType>(t
   std::memcpy(&call.weight_bits, custom.device_scalar, size_of(s.type));
 }
 
+// Whether the wish can be met is the same on all ranks: it is a matter of the call and of what planning knows.
+void set_algorithms(Call& call, const CommHandle& comm, const AlgorithmWish& wish) {
+  const Communicator::Impl& impl = *comm.communicator.impl();
+  impl.require_usable();
+  impl.validate(call);
+  try {
+    call.shape.allowed = parse_selection(call.shape.coll, wish.selection);
+    choose(call.shape, impl.inputs);
+  } catch (const Error& e) {
+    if (wish.forced)
+      throw Error(e.code(), fmt::format("algSelection '{}': {}. With forceAlgSelection 0 it is a wish only",
+                                        printable(wish.selection, 200), e.what()));
+    call.shape.allowed = 0;
+    log_info(Topic::tuning, "algSelection '{}' is ignored, as forceAlgSelection is 0: {}",
+             printable(wish.selection, 200), e.what());
+  }
+}
+
 // As Communicator's methods do it, without the way through them: it is what small messages cost.
+template <class Adapt>
 inline ncclResult_t collective(Coll coll, const void* send, void* recv, size_t count, ncclDataType_t type,
-                               ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+                               ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream, Adapt adapt) {
   return call_on(comm, [&](CommHandle& c) {
     Call call;
     call.shape = {coll, type_of(type), static_cast<RedOp>(op), root, count};
@@ -37,11 +61,27 @@ inline ncclResult_t collective(Coll coll, const void* send, void* recv, size_t c
     call.recv = recv;
     if (!is_built_in(op)) [[unlikely]]
       set_custom_op(call, c, op);
+    adapt(call, c);
     submit(c.communicator.impl(), call, host_stream(stream));
   });
 }
 
+inline ncclResult_t collective(Coll coll, const void* send, void* recv, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+  return collective(coll, send, recv, count, type, op, root, comm, stream,
+                    [](Call&, const CommHandle&) {});
+}
+
 }  // namespace
+
+ncclResult_t collective_with(const AlgorithmWish& wish, Coll coll, const void* send, void* recv, size_t count,
+                             ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm,
+                             cudaStream_t stream) {
+  return collective(coll, send, recv, count, type, op, root, comm, stream,
+                    [&](Call& call, const CommHandle& c) {
+                      if (!wish.selection.empty()) set_algorithms(call, c, wish);
+                    });
+}
 
 ncclResult_t AllReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                        ncclComm_t comm, cudaStream_t stream) {

@@ -1,51 +1,54 @@
-// Collectives with a configuration of their own: it is checked, then they are the plain ones.
-#include "nccl/config.h"
+// Collectives with a configuration of their own: they are the plain ones, with a wish of algorithms.
+#include "nccl/collectives.h"
 #include "nccl/entries.h"
 #include "nccl/last_error.h"
 
 namespace muster::nccl {
 namespace {
 
-template <class Plain>
-ncclResult_t with_config(const ncclCollConfig_t* config, Plain plain) {
-  const ncclResult_t checked = call([&] { check_config(config); });
-  return checked == ncclSuccess ? plain() : checked;
+ncclResult_t with_config(const ncclCollConfig_t* config, Coll coll, const void* send, void* recv,
+                         size_t count, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm,
+                         cudaStream_t stream) {
+  AlgorithmWish wish;
+  const ncclResult_t checked = call([&] { wish = parse_config(config); });
+  if (checked != ncclSuccess) return checked;
+  return collective_with(wish, coll, send, recv, count, type, op, root, comm, stream);
 }
 
 }  // namespace
 
 ncclResult_t AllReduceConfig(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                              ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config) {
-  return with_config(config, [&] { return AllReduce(send, recv, count, type, op, comm, stream); });
+  return with_config(config, Coll::all_reduce, send, recv, count, type, op, 0, comm, stream);
 }
 ncclResult_t ReduceConfig(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                           int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config) {
-  return with_config(config, [&] { return Reduce(send, recv, count, type, op, root, comm, stream); });
+  return with_config(config, Coll::reduce, send, recv, count, type, op, root, comm, stream);
 }
 ncclResult_t BroadcastConfig(const void* send, void* recv, size_t count, ncclDataType_t type, int root,
                              ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config) {
-  return with_config(config, [&] { return Broadcast(send, recv, count, type, root, comm, stream); });
+  return with_config(config, Coll::broadcast, send, recv, count, type, ncclSum, root, comm, stream);
 }
 ncclResult_t ReduceScatterConfig(const void* send, void* recv, size_t count, ncclDataType_t type,
                                  ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
                                  const ncclCollConfig_t* config) {
-  return with_config(config, [&] { return ReduceScatter(send, recv, count, type, op, comm, stream); });
+  return with_config(config, Coll::reduce_scatter, send, recv, count, type, op, 0, comm, stream);
 }
 ncclResult_t AllGatherConfig(const void* send, void* recv, size_t count, ncclDataType_t type, ncclComm_t comm,
                              cudaStream_t stream, const ncclCollConfig_t* config) {
-  return with_config(config, [&] { return AllGather(send, recv, count, type, comm, stream); });
+  return with_config(config, Coll::all_gather, send, recv, count, type, ncclSum, 0, comm, stream);
 }
 ncclResult_t AlltoAllConfig(const void* send, void* recv, size_t count, ncclDataType_t type, ncclComm_t comm,
                             cudaStream_t stream, const ncclCollConfig_t* config) {
-  return with_config(config, [&] { return AlltoAll(send, recv, count, type, comm, stream); });
+  return with_config(config, Coll::all_to_all, send, recv, count, type, ncclSum, 0, comm, stream);
 }
 ncclResult_t GatherConfig(const void* send, void* recv, size_t count, ncclDataType_t type, int root,
                           ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config) {
-  return with_config(config, [&] { return Gather(send, recv, count, type, root, comm, stream); });
+  return with_config(config, Coll::gather, send, recv, count, type, ncclSum, root, comm, stream);
 }
 ncclResult_t ScatterConfig(const void* send, void* recv, size_t count, ncclDataType_t type, int root,
                            ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config) {
-  return with_config(config, [&] { return Scatter(send, recv, count, type, root, comm, stream); });
+  return with_config(config, Coll::scatter, send, recv, count, type, ncclSum, root, comm, stream);
 }
 
 }  // namespace muster::nccl

@@ -124,8 +124,8 @@ std::optional<Config> parse_config_of_child(const ncclConfig_t* config) {
   return parse_config(config);
 }
 
-void check_config(const ncclCollConfig_t* config) {
-  if (!config) return;
+AlgorithmWish parse_config(const ncclCollConfig_t* config) {
+  if (!config) return {};
   constexpr size_t kLeast = offsetof(ncclCollConfig_t, launchCompletionEvent);  // 2.31's
   ncclCollConfig_t c = copy_of<ncclCollConfig_t>(config, NCCL_COLLCONFIG_INITIALIZER, kLeast,
                                                  "ncclCollConfig_t", "NCCL_COLLCONFIG_INITIALIZER");
@@ -134,16 +134,11 @@ void check_config(const ncclCollConfig_t* config) {
   if (c.forceAlgSelection != 0 && c.forceAlgSelection != 1)
     fail(Result::invalid_argument, "ncclCollConfig_t::forceAlgSelection is {}: 0 and 1 are possible",
          c.forceAlgSelection);
-  if (c.algSelection && *c.algSelection && c.forceAlgSelection)
-    fail(Result::invalid_argument,
-         "ncclCollConfig_t::algSelection is '{}', with forceAlgSelection 1: the planner chooses for each "
-         "shape of call, not for one call. Set "
-         "forceAlgSelection 0, or MUSTER_ALGO for the whole job",
-         c.algSelection);
   if (c.launchCompletionEvent)
     fail(Result::invalid_argument,
          "ncclCollConfig_t::launchCompletionEvent is set: calls on host memory launch no kernel that could "
          "complete it. Leave it NULL");
+  return {c.algSelection ? c.algSelection : "", c.forceAlgSelection == 1};
 }
 
 }  // namespace muster::nccl

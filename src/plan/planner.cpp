@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/math.h"
+#include "plan/selection.h"
 
 namespace muster {
 namespace {
@@ -83,33 +84,77 @@ bool leaves_cache(const CallShape& call, const PlanInputs& in) {
   return 2 * bytes_per_rank(call, in.nranks) * static_cast<uint64_t>(in.nranks) >= in.cache_bytes / 2;
 }
 
+// Why an algorithm can't do a call through slots; empty: it can. `fits_others`: calls of other sizes it can.
+struct Obstacle {
+  std::string text;
+  bool fits_others = false;
+};
+Obstacle obstacle_of(const Algorithm& a, const CallShape& call, const PlanInputs& in) {
+  if (a.windows) return {"serves only when all buffers are windows", true};
+  if (in.reproducible && reduces(call.coll) && !a.rank_order)
+    return {fmt::format("does not combine in rank order, which MUSTER_REPRODUCIBLE=1 demands of {}", name_of(call.coll))};
+  // Steps of these name all ranks at once; in the others each step names a few.
+  const std::string_view name = a.name;
+  const bool all_at_once = (name == "one_shot" || name == "direct" || name == "scatter_gather") && call.coll != Coll::gather && call.coll != Coll::scatter;
+  if (all_at_once && in.nranks > kMostDirect) return {fmt::format("is not for {} ranks: {} are the most for {}", in.nranks, kMostDirect, name_of(call.coll))};
+  if (a.whole && !fits_whole(call, in)) return {fmt::format("is for data that fits one slot of {} bytes", in.slot_bytes), true};
+  return {};
+}
+
+// Options force an algorithm for all collectives that have it; the others are chosen freely, and explain() says so.
+void force_by_option(const CallShape& call, const PlanInputs& in, Pick& p) {
+  const std::string option = fmt::format("{}={}", in.forced_by, in.algorithm);
+  const Algorithm* const forced = find_algorithm(call.coll, in.algorithm);
+  if (!forced) {
+    p.reason = fmt::format("{}: {} has no {}; {}", in.forced_by, name_of(call.coll), in.algorithm, p.reason);
+    return;
+  }
+  const Obstacle obstacle = obstacle_of(*forced, call, in);
+  if (obstacle.text.empty())
+    p = {forced->name, "forced by " + option};
+  else if (obstacle.fits_others)
+    p.reason = fmt::format("{} {}; {}", option, obstacle.text, p.reason);
+  else
+    fail(Result::invalid_usage, "{} {}. Unset it or choose another", option, obstacle.text);
+}
+
+// The planner's own pick if the call allows it, else the first of those that it allows.
+void keep_to_selection(const CallShape& call, const PlanInputs& in, Pick& p) {
+  std::vector<std::string> obstacles;
+  std::vector<const char*> possible;
+  const Algorithm* first = nullptr;
+  for (const Algorithm& a : algorithms()) {
+    if (a.coll != call.coll) continue;
+    const std::string obstacle = obstacle_of(a, call, in).text;
+    if (obstacle.empty()) possible.push_back(a.name);
+    if (!is_allowed(call, a)) continue;
+    if (!obstacle.empty()) {
+      obstacles.push_back(fmt::format("{} {}", a.name, obstacle));
+    } else if (std::string_view(p.name) == a.name) {
+      p.reason += "; the call's configuration allows it";
+      return;
+    } else if (!first) {
+      first = &a;
+    }
+  }
+  if (!first)
+    fail(Result::invalid_argument, "{} of {} elements among {} ranks can't use what its configuration selects: {}. Possible are: {}", name_of(call.coll),
+         call.count, in.nranks, fmt::join(obstacles, ", "), fmt::join(possible, ", "));
+  p = {first->name, "forced by the call's configuration"};
+}
+
 }  // namespace
 
 Choice choose(const CallShape& call, const PlanInputs& in) {
   Choice c;
   Pick p = pick(call, in);
-  if (!in.algorithm.empty() && in.nranks > 1) {
-    // Forced for all collectives that have it; the others are chosen freely, and explain() says so.
-    if (const Algorithm* forced = find_algorithm(call.coll, in.algorithm); forced && !forced->windows) {
-      if (in.reproducible && reduces(call.coll) && !forced->rank_order)
-        fail(Result::invalid_usage, "MUSTER_ALGO={} does not combine in rank order, which MUSTER_REPRODUCIBLE=1 demands of {}. Unset one of them",
-             in.algorithm, name_of(call.coll));
-      // Steps of these name all ranks at once; in the others each step names a few.
-      const std::string_view name = forced->name;
-      const bool all_at_once = (name == "one_shot" || name == "direct" || name == "scatter_gather") && call.coll != Coll::gather &&
-                               call.coll != Coll::scatter;
-      if (all_at_once && in.nranks > kMostDirect)
-        fail(Result::invalid_usage, "MUSTER_ALGO={} with {} ranks: {} are the most for {}. Unset it or choose another", in.algorithm, in.nranks,
-             kMostDirect, name_of(call.coll));
-      if (forced->whole && !fits_whole(call, in))
-        p.reason = fmt::format("MUSTER_ALGO={} is for data that fits one slot of {} bytes; {}", in.algorithm, in.slot_bytes, p.reason);
-      else
-        p = {forced->name, "MUSTER_ALGO"};
-    } else if (forced) {
-      p.reason = fmt::format("{} serves only when all buffers are windows; {}", in.algorithm, p.reason);
-    } else {
-      p.reason = fmt::format("{} has no {}; {}", name_of(call.coll), in.algorithm, p.reason);
-    }
+  if (in.nranks > 1) {
+    const bool by_option = !in.algorithm.empty() && (!call.allowed || find_algorithm(call.coll, in.algorithm));
+    if (by_option)
+      force_by_option(call, in, p);
+    else if (call.allowed)
+      keep_to_selection(call, in, p);
+    if (by_option && call.allowed) p.reason += ", which goes before the call's configuration";
   }
   c.algorithm = find_algorithm(call.coll, p.name);
   if (!c.algorithm) fail(Result::internal_error, "{} has no algorithm {}", name_of(call.coll), p.name);
@@ -137,13 +182,35 @@ Choice choose_windows(const CallShape& call, const PlanInputs& in) {
   Choice c;
   if (!in.windows || in.nranks == 1 || in.nranks > kMostDirect) return c;
   if (!in.algorithm.empty() && in.algorithm != "window") return c;
+  if (call.allowed && in.algorithm.empty() && !is_allowed(call, *find_algorithm(call.coll, "window"))) return c;
   if (call.op == RedOp::pre_mul_sum && reduces(call.coll)) return c;  // a peer's factor isn't known here
   if (in.algorithm != "window" && bytes_per_rank(call, in.nranks) < kWindowBytes) return c;
   c.algorithm = find_algorithm(call.coll, "window");
   c.tile_bytes = kWindowTile;
   c.channels = in.channels ? in.channels : 1;
   c.streamed = bytes_per_rank(call, in.nranks) >= (reduces(call.coll) ? kStreamWindowReductions : kStreamWindowCopies);
-  c.reason = in.algorithm == "window" ? "MUSTER_ALGO" : fmt::format("from {} bytes on no copy is worth one more exchange", kWindowBytes);
+  c.reason = in.algorithm == "window" ? fmt::format("forced by {}=window", in.forced_by) : fmt::format("from {} bytes on no copy is worth one more exchange", kWindowBytes);
+  return c;
+}
+
+UnevenChoice choose_uneven(const CallShape& call, uint64_t elements, const PlanInputs& in) {
+  UnevenChoice c;
+  c.alike = call;
+  c.alike.coll = even(call.coll);
+  c.alike.count = ceil_div(elements, static_cast<uint64_t>(in.nranks));
+  if (!is_pairwise(call.coll)) {
+    c.slots = choose(c.alike, in);
+    c.windows = choose_windows(c.alike, in);
+    return c;
+  }
+  // Ranks know different counts and must choose alike, and each message must be one chunk, so that its ends know its length.
+  PlanInputs free = in;
+  free.algorithm.clear();
+  const bool streamed = choose(c.alike, free).streamed;
+  c.alike.count = 1;
+  c.slots = choose(c.alike, free);
+  c.slots.streamed = streamed;
+  c.slots.reason += ", since only its two ends know how much it is";
   return c;
 }
 

@@ -18,6 +18,7 @@ struct CallShape {
   RedOp op = RedOp::sum;
   int32_t root = 0;
   uint64_t count = 0;  // elements, as the caller gave it; of a V-variant what stands for its counts (signature_of), 1 if pairwise
+  uint8_t allowed = 0;  // algorithms that this call may use (selection.h); 0: all
   friend bool operator==(const CallShape&, const CallShape&) = default;
 };
 
@@ -32,6 +33,7 @@ struct PlanInputs {
   bool same_process = false;  // all ranks are threads of one process: all memory is a window
   bool reproducible = false;
   std::string algorithm;      // forced; empty = free choice
+  std::string forced_by;      // the option that was set, for people: "NCCL_ALGO"
   int channels = 0;           // forced; 0 = free choice
 };
 
@@ -51,9 +53,18 @@ inline constexpr int kMostDirect = 64;
 
 // How point-to-point messages run.
 Choice choose_messages(const PlanInputs& inputs);
-// How the call runs through slots. Throws invalid_usage when a forced algorithm can't do it.
+// How the call runs through slots. Throws invalid_usage when a forced algorithm can't do it, invalid_argument when none of
+// those that it allows can; the options go before what it allows.
 Choice choose(const CallShape& call, const PlanInputs& inputs);
 // How it runs when all buffers turn out to be windows; algorithm is null where slots are as good.
 Choice choose_windows(const CallShape& call, const PlanInputs& inputs);
+
+// Both for a V-variant.
+struct UnevenChoice {
+  CallShape alike;  // what is planned instead: the collective of equal counts
+  Choice slots, windows;
+};
+// `elements`: of all parts together.
+UnevenChoice choose_uneven(const CallShape& call, uint64_t elements, const PlanInputs& inputs);
 
 }  // namespace muster

@@ -1,0 +1,15 @@
+// Collectives of whose algorithms the caller has a wish.
+#pragma once
+
+#include "nccl.h"
+#include "nccl/config.h"
+#include "program/collective.h"
+
+namespace muster::nccl {
+
+// invalid_argument where the wish is forced and can't be met, with the reason and what can be.
+ncclResult_t collective_with(const AlgorithmWish& wish, Coll coll, const void* send, void* recv, size_t count,
+                             ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm,
+                             cudaStream_t stream);
+
+}  // namespace muster::nccl
