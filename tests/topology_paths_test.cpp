@@ -57,6 +57,7 @@ TEST(Paths, ClassesOfPci) {
   House h;
   h.finish();
   EXPECT_EQ(h.between(h.gpu0, h.gpu0), PathClass::loc);
+  EXPECT_EQ(h.between(h.nic0, h.port0), PathClass::loc) << "a card and what it carries are at one place";
   EXPECT_EQ(h.between(h.gpu1, h.nic0), PathClass::pix);
   EXPECT_EQ(h.between(h.gpu1, h.port0), PathClass::pix);
   EXPECT_EQ(h.between(h.gpu0, h.gpu1), PathClass::pxb);

@@ -60,6 +60,7 @@ struct Gpu {
   std::string uuid;
   int rank = kNone;    // in the job whose file this is
   Answer3 gpudirect = Answer3::unknown;
+  int memory_numa = kNone;  // the system's number for its memory, where that is a NUMA node of its own (Grace)
 };
 
 struct NvSwitch {

@@ -208,7 +208,7 @@ std::vector<Path> paths_from(const Machine& m, int from) {
   std::vector<Path> paths(m.nodes.size());
   size_t open = m.nodes.size();
   // Class by class: what a closer one reaches is not looked for in the next.
-  for (const PathClass most : {PathClass::nvl, PathClass::nvb, PathClass::c2c, PathClass::pix, PathClass::pxb, PathClass::phb,
+  for (const PathClass most : {PathClass::loc, PathClass::nvl, PathClass::nvb, PathClass::c2c, PathClass::pix, PathClass::pxb, PathClass::phb,
                                PathClass::node, PathClass::sys}) {
     if (open == 0) break;
     const auto labels = widest(m, edges, from, most);
