@@ -8,13 +8,6 @@
 
 namespace muster::topology {
 
-TextPosition position_of(std::string_view text, size_t offset) {
-  text = text.substr(0, std::min(offset, text.size()));
-  const size_t line_start = text.rfind('\n');
-  return {static_cast<int>(std::count(text.begin(), text.end(), '\n')) + 1,
-          static_cast<int>(line_start == std::string_view::npos ? text.size() : text.size() - line_start - 1) + 1};
-}
-
 XmlDocument::XmlDocument(std::string_view text, std::string name) : name_(std::move(name)), text_(text) {
   if (text.size() > kMostBytes) fail(Result::invalid_argument, "{} has {} bytes, and {} are the most that is read", name_, text.size(), kMostBytes);
   // Without conversion the offsets are those of the text. What else there is than ASCII stands in names and comments.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "topology/text_position.h"
 
 namespace muster::topology {
 
@@ -19,11 +20,6 @@ namespace muster::topology {
 constexpr size_t kMostBytes = 64 << 20;
 constexpr size_t kMostElements = 200'000;
 constexpr int kMostDepth = 256;
-
-struct TextPosition {
-  int line = 1, column = 1;
-};
-TextPosition position_of(std::string_view text, size_t offset);
 
 class XmlDocument {
  public:
