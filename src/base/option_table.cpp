@@ -23,6 +23,7 @@ constexpr const char* kManyRanks = "any number of ranks may share a core or a de
 constexpr const char* kThreads = "Muster's threads always have names and the system's stack size, and run where the process may run";
 constexpr const char* kFresh = "options are read anew for every communicator; muster doctor --options shows them";
 constexpr const char* kReports = "this build has no such report";
+constexpr const char* kRas = "muster status reads what ranks publish in shared memory: nothing listens, and nothing need be switched on";
 constexpr const char* kInstall = "it tells builds and containers which NCCL is installed, and where";
 constexpr const char* kFramework = "the framework reads it, not the communication library";
 
@@ -310,9 +311,9 @@ constexpr Option kTable[] = {
     {"NCCL_PARAM_DUMP_ALL", T::text, "", "", false, kFresh},
     // reports
     {"NCCL_NVTX_DISABLE", T::integer, "", "", false, kReports},
-    {"NCCL_RAS_ADDR", T::text, "", "", false, kReports},
-    {"NCCL_RAS_ENABLE", T::integer, "", "", false, kReports},
-    {"NCCL_RAS_TIMEOUT_FACTOR", T::integer, "", "", false, kReports},
+    {"NCCL_RAS_ADDR", T::text, "", "", false, kRas},
+    {"NCCL_RAS_ENABLE", T::integer, "", "", false, kRas},
+    {"NCCL_RAS_TIMEOUT_FACTOR", T::integer, "", "", false, kRas},
     {"NCCL_RUN_DIAGNOSTICS", T::text, "", "", false, kReports},
     {"NCCL_RUN_RAS_DIAGNOSTICS", T::text, "", "", false, kReports},
     // set by images, build systems

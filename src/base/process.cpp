@@ -32,8 +32,8 @@ ProcessStatus read_process(int pid) {
   if (open == all.npos || close == all.npos || close < open) return p;
   p.name = all.substr(open + 1, close - open - 1);
   std::istringstream rest(all.substr(close + 1));
-  std::string state, field;
-  rest >> state >> p.parent;
+  std::string field;
+  rest >> p.state >> p.parent;
   for (int i = 5; i <= 22 && rest >> field; ++i) p.start = field;
   return p;
 }

@@ -8,6 +8,7 @@ namespace muster {
 struct ProcessStatus {
   int parent = 0;
   std::string name;
+  char state = 0;     // a letter, see proc(5): T stopped by a signal, t by a debugger, Z ended, ...
   std::string start;  // in clock ticks since boot: tells a process from a later one of the same number
 };
 // Empty members: there is no such process, or it isn't shown to this one.

@@ -14,7 +14,10 @@ CollectiveRun::CollectiveRun(Impl& comm, const Call& call) : comm_(comm), call_(
   ++comm.sequence;
   fingerprint_ = (plan_->shape_hash ^ comm.sequence * 0x9e3779b97f4a7c15ULL) & ~kMessageBit;
   if (comm.segment) comm.publish(call.shape, fingerprint_);
-  if (call.shape.count == 0) return;
+  if (call.shape.count == 0) {
+    comm.publish_end();
+    return;
+  }
   if (plan_->windows && plan_->skip == 0) {
     start_exchange();
   } else {

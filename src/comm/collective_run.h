@@ -70,6 +70,7 @@ class CollectiveRun {
     if (trying_) plan_->trial.end();
     leave_windows();
     run_.reset();
+    comm_.publish_end();
   }
   void start_exchange();
   void describe_buffers();

@@ -9,6 +9,7 @@
 #include "base/process.h"
 #include "comm/mismatch.h"
 #include "comm/part_watch.h"
+#include "comm/whereabouts.h"
 
 namespace muster {
 
@@ -63,7 +64,10 @@ class Exchange::Watch final : public Waiter::Watch {
  public:
   explicit Watch(Exchange& x) : x_(x) {}
   bool tripped() const override { return x_.tripped(); }
-  void check(std::chrono::nanoseconds waited) override { x_.look(x_.awaited_, waited); }
+  void check(std::chrono::nanoseconds waited) override {
+    note_wait(x_.comm_, RankWait::exchange, x_.awaited_, waited);
+    x_.look(x_.awaited_, waited);
+  }
 
  private:
   Exchange& x_;
@@ -73,6 +77,7 @@ Exchange::Exchange(Impl& comm, LifeCall step, BoardKind kind, std::vector<int> r
     : comm_(comm), step_(step), kind_(kind), ranks_(std::move(ranks)), deadline_(deadline) {}
 
 Exchange::~Exchange() {
+  forget_wait(comm_);
   if (running_) comm_.running.store(false, std::memory_order_release);
 }
 
@@ -179,6 +184,10 @@ CollectiveExchange::CollectiveExchange(Impl& comm, LifeCall step, Deadline deadl
   ++comm.sequence;
   fingerprint_ = hash_combine(CallShapeHash()(shape), comm.sequence) & ~kMessageBit;
   comm.publish(shape, fingerprint_);
+}
+
+CollectiveExchange::~CollectiveExchange() {
+  if (!comm_.failed()) comm_.publish_end();
 }
 
 void CollectiveExchange::look(int awaited, std::chrono::nanoseconds waited) {

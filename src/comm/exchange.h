@@ -66,6 +66,7 @@ class Exchange {
 class CollectiveExchange final : public Exchange {
  public:
   CollectiveExchange(Communicator::Impl& comm, LifeCall step, Deadline deadline);
+  ~CollectiveExchange() override;
 
  private:
   uint64_t next_stamp() override { return ++comm_.rounds; }

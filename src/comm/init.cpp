@@ -15,6 +15,7 @@
 #include "comm/places.h"
 #include "comm/plan_options.h"
 #include "comm/share_memory.h"
+#include "comm/whereabouts.h"
 #include "topology/allowed_cpus.h"
 
 namespace muster {
@@ -133,6 +134,7 @@ void join(const std::shared_ptr<Impl>& impl, Deadline deadline) {
              r, cards[r].text("host"));
   enable_asymmetric_fence();
   share_memory(*impl, cards, deadline);
+  introduce_rank(*impl, nullptr);
   impl->family->segment = impl->segment;
   impl->family->enter(impl);
   Family::watch(impl->family);

@@ -10,6 +10,7 @@
 #include "comm/places.h"
 #include "comm/plan_options.h"
 #include "comm/problem.h"
+#include "comm/whereabouts.h"
 
 namespace muster {
 namespace {
@@ -89,6 +90,7 @@ void join(const Impl& parent, const std::shared_ptr<Impl>& child, const Segment:
     child->segment =
         segments().get(child->id, [&] { return Segment::map(geometry, *child->family->segment, room); });
     child->transport = std::make_unique<ShmTransport>(child->segment, child->rank);
+    introduce_rank(*child, &parent);
   }
   child->family->enter(child);
 }

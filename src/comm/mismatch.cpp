@@ -14,6 +14,8 @@ std::string describe_message(uint64_t fingerprint) {
                      name_of(static_cast<DataType>((fingerprint >> kTypeShift) & 31)));
 }
 
+}  // namespace
+
 CallShape shape_of(const LedgerEntry& e) {
   const uint64_t s = e.shape.load(std::memory_order_relaxed);
   CallShape shape;
@@ -25,8 +27,6 @@ CallShape shape_of(const LedgerEntry& e) {
   shape.count = e.count.load(std::memory_order_relaxed);
   return shape;
 }
-
-}  // namespace
 
 uint64_t message_fingerprint(const MessageSize& m) { return kMessageBit | static_cast<uint64_t>(m.type) << kTypeShift | m.count; }
 

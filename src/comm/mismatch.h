@@ -14,6 +14,7 @@ namespace muster {
 inline constexpr uint64_t kMessageBit = uint64_t{1} << 63;
 uint64_t message_fingerprint(const MessageSize& m);
 
+CallShape shape_of(const LedgerEntry& entry);
 // A call as its rank published it.
 struct PublishedCall {
   CallShape shape;

@@ -179,6 +179,7 @@ bool OneSidedRun::advance_wait() {
 void OneSidedRun::check(std::chrono::nanoseconds waited) {
   if (call().kind != Kind::wait_signal) return;
   const SignalWait& w = call().waits[waited_];
+  note_wait(comm_, RankWait::signals, w.peer, waited);
   require_present(comm_, w.peer, what(), [&] { return !has_come(w); });
   check_time(comm_, what(), fmt::format(", waiting for {}", comm_.rank_name(w.peer)), waited, &next_warning_);
 }

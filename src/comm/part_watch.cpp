@@ -16,6 +16,7 @@ void PartWatch::check(std::chrono::nanoseconds waited) {
   else if (!in_messages())
     return;
   const int late = waiting_for();
+  note_wait(comm_, in_collective() ? RankWait::collective : RankWait::messages, late, waited);
   if (late >= 0) require_present(comm_, late, what(), [&] { return waiting_for() == late; });
   check_time(comm_, what(), who_is_late(late), waited, &next_warning_);
 }
@@ -44,7 +45,7 @@ void warn_when_late(const Communicator::Impl& comm, const std::string& what, con
                     std::chrono::nanoseconds* next_warning) {
   if (comm.stall_warning.count() == 0 || waited < std::max(comm.stall_warning, *next_warning)) return;
   *next_warning = 2 * waited;
-  log_warn("communicator {}: rank {} has waited {:.3g} s in {}{}", comm.name, comm.rank, static_cast<double>(waited.count()) * 1e-9, what, who);
+  log_warn("communicator {}: rank {} has waited {:.3g} s in {}{}. `muster status` shows where every rank is", comm.name, comm.rank, static_cast<double>(waited.count()) * 1e-9, what, who);
 }
 
 std::string PartWatch::what() const {

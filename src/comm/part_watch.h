@@ -7,6 +7,7 @@
 #include <string>
 
 #include "comm/collective_run.h"
+#include "comm/whereabouts.h"
 
 namespace muster {
 
@@ -25,6 +26,9 @@ class PartWatch {
   // Either may be null, or empty: not under way.
   PartWatch(Communicator::Impl& comm, const std::optional<CollectiveRun>* collective, const std::optional<Run>* messages)
       : comm_(comm), collective_(collective), messages_(messages) {}
+  ~PartWatch() { forget_wait(comm_); }
+  PartWatch(const PartWatch&) = delete;
+  PartWatch& operator=(const PartWatch&) = delete;
 
   // Throws if the wait must end.
   void check(std::chrono::nanoseconds waited);

@@ -124,6 +124,7 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   std::vector<std::byte> descriptors;                       // of all ranks' buffers, as exchanged
   std::vector<std::byte*> window_input, window_output;      // by rank
   Signals signals;
+  bool wait_noted = false;  // others can see what this rank waits for
 
   // --- order of calls made on different streams ---
   std::mutex order_mutex;
@@ -201,6 +202,10 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   // How a call of this shape runs, and why, for people.
   std::string describe(const CallShape& shape, const Choice& slots, const Choice& windows) const;
   void publish(const CallShape& shape, uint64_t fingerprint);
+  // The call of the number `sequence` has come to its end.
+  void publish_end() const {
+    if (segment) segment->control(rank).finished.store(sequence, std::memory_order_relaxed);
+  }
 
   uint64_t take_ticket() { return ++last_ticket; }
   void refuse() const;

@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   int status = 0;
   muster::tool::add_run(app, status);
   muster::tool::add_doctor(app, status);
+  muster::tool::add_status(app, status);
   muster::tool::add_version(app, status);
   muster::tool::mark_end_of_options(argc, argv);
   try {

@@ -15,19 +15,7 @@
 namespace muster {
 namespace {
 
-constexpr uint64_t kMagic = 0x31474553'5453554dULL;  // "MUSTSEG1"
-constexpr size_t kPage = 4096;
-
-struct alignas(kCacheLine) Header {
-  std::atomic<uint64_t> magic;
-  std::atomic<uint64_t> token;
-  std::atomic<uint64_t> gone;      // ranks that use this segment no more
-  std::atomic<uint64_t> end;       // the file's first segment: where the next one goes. Room isn't given out twice
-  std::atomic<uint64_t> children;  // the same: how many there were
-};
-
-constexpr size_t kErrorAt = align_up(sizeof(Header), kCacheLine);
-constexpr size_t kControlAt = kErrorAt + sizeof(ErrorRecord);
+constexpr size_t kPage = kSegmentPage;
 
 }  // namespace
 
@@ -39,7 +27,7 @@ void Doorbell::wake() {
 Segment::Segment(const Geometry& g, std::shared_ptr<const Fd> file, uint64_t offset)
     : geometry_(g), file_(std::move(file)), offset_(offset) {
   const size_t connections = static_cast<size_t>(g.nranks) * g.nranks * g.lanes;
-  boards_at_ = align_up(kControlAt + sizeof(RankControl) * g.nranks, kPage);
+  boards_at_ = align_up(kControlsAt + sizeof(RankControl) * g.nranks, kPage);
   lines_at_ = align_up(boards_at_ + sizeof(Board) * 2 * g.nranks, kPage);
   data_at_ = align_up(lines_at_ + connections * sizeof(ConnectionLines), kPage);
   signals_at_ = align_up(data_at_ + connections * ByteRing::bytes_for(g.slot_bytes), kPage);
@@ -48,13 +36,12 @@ Segment::Segment(const Geometry& g, std::shared_ptr<const Fd> file, uint64_t off
 }
 
 std::shared_ptr<Segment> Segment::create(const Geometry& g, uint64_t token, Fd* descriptor) {
-  Fd fd = create_memory_file("muster", "shared memory", Segment(g, nullptr, 0).bytes_);
+  Fd fd = create_memory_file(kSegmentFile, "shared memory", Segment(g, nullptr, 0).bytes_);
   auto segment = map(g, fd);
   segment->reserve(0, segment->boards_at_);
-  auto* header = reinterpret_cast<Header*>(segment->base_);
-  header->token.store(token, std::memory_order_relaxed);
-  header->end.store(segment->bytes_, std::memory_order_relaxed);
-  header->magic.store(kMagic, std::memory_order_release);
+  segment->write_head();
+  segment->head().end.store(segment->bytes_, std::memory_order_relaxed);
+  segment->head().token.store(token, std::memory_order_release);
   *descriptor = std::move(fd);
   return segment;
 }
@@ -71,12 +58,11 @@ std::shared_ptr<Segment> Segment::map(const Geometry& g, const Fd& descriptor) {
   return s;
 }
 
-uint64_t Segment::next_number() { return reinterpret_cast<Header*>(base_)->children.fetch_add(1, std::memory_order_relaxed) + 1; }
+uint64_t Segment::next_number() { return head().children.fetch_add(1, std::memory_order_relaxed) + 1; }
 
 Segment::Room Segment::allot(const Geometry& g) {
   Segment room(g, file_, 0);
-  auto* header = reinterpret_cast<Header*>(base_);
-  const Room r{next_number(), header->end.fetch_add(room.bytes_, std::memory_order_relaxed)};
+  const Room r{next_number(), head().end.fetch_add(room.bytes_, std::memory_order_relaxed)};
   // Growing a file past this limit doesn't fail, it ends the process with SIGXFSZ.
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < r.offset + room.bytes_)
@@ -84,7 +70,30 @@ Segment::Room Segment::allot(const Geometry& g) {
          r.offset + room.bytes_, static_cast<size_t>(limit.rlim_cur));
   room.offset_ = r.offset;
   room.reserve(0, room.boards_at_);
+  room.write_head();
   return r;
+}
+
+// Through the file: who allots a segment doesn't map it.
+void Segment::write_head() {
+  SegmentHead h{};
+  h.magic = kSegmentMagic;
+  h.layout = kLayout;
+  std::string_view(MUSTER_VERSION).copy(h.version, sizeof h.version - 1);
+  h.head_bytes = sizeof(SegmentHead);
+  h.control_bytes = sizeof(RankControl);
+  h.nranks = static_cast<uint32_t>(geometry_.nranks);
+  h.bytes = bytes_;
+  if (pwrite(file_->get(), &h, sizeof h, static_cast<off_t>(offset_)) != static_cast<ssize_t>(sizeof h))
+    fail_errno(errno, "writing the head of shared memory");
+}
+
+void Segment::describe(uint64_t id, uint64_t parent, int size, std::string_view name) {
+  SegmentHead& h = head();
+  h.parent = parent;
+  h.size = static_cast<uint32_t>(size);
+  name.copy(h.name, kNameBytes - 1);
+  h.id.store(id, std::memory_order_release);
 }
 
 std::shared_ptr<Segment> Segment::map(const Geometry& g, const Segment& first, const Room& room) {
@@ -100,13 +109,12 @@ void Segment::map_memory() {
                "Check the limits on address space (ulimit -v) and on mappings (sysctl vm.max_map_count)");
   base_ = static_cast<std::byte*>(p);
   error_ = reinterpret_cast<ErrorRecord*>(base_ + kErrorAt);
-  controls_ = reinterpret_cast<RankControl*>(base_ + kControlAt);
+  controls_ = reinterpret_cast<RankControl*>(base_ + kControlsAt);
 }
 
 void Segment::leave() {
   if (offset_ == 0) return;  // the file goes with its last descriptor
-  auto* header = reinterpret_cast<Header*>(base_);
-  if (header->gone.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint64_t>(geometry_.nranks)) discard();
+  if (head().gone.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint64_t>(geometry_.nranks)) discard();
 }
 
 void Segment::discard() { punch(0, bytes_); }
@@ -119,10 +127,7 @@ Segment::~Segment() {
   if (base_) munmap(base_, bytes_);
 }
 
-uint64_t Segment::token() const {
-  const auto* header = reinterpret_cast<const Header*>(base_);
-  return header->magic.load(std::memory_order_acquire) == kMagic ? header->token.load(std::memory_order_relaxed) : 0;
-}
+uint64_t Segment::token() const { return head().token.load(std::memory_order_acquire); }
 
 Board& Segment::board(int rank, BoardKind kind) {
   return reinterpret_cast<Board*>(base_ + boards_at_)[static_cast<size_t>(kind) * geometry_.nranks + rank];

@@ -7,39 +7,15 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/fd.h"
 #include "muster/types.h"
+#include "transports/shm/segment_head.h"
 #include "transports/transport.h"
 
 namespace muster {
-
-// One call as its rank published it, so that others can name it. Written before the call's first message.
-struct LedgerEntry {
-  std::atomic<uint64_t> sequence;     // 1, 2, ...: published last
-  std::atomic<uint64_t> shape;        // Coll | DataType << 8 | RedOp << 16 | root << 32
-  std::atomic<uint64_t> count;
-  std::atomic<uint64_t> fingerprint;
-};
-inline constexpr uint32_t kLedgerEntries = 16;  // a power of two
-
-struct alignas(kCacheLine) RankControl {
-  alignas(kCacheLine) Doorbell doorbell;
-  alignas(kCacheLine) std::atomic<uint64_t> token;     // what this rank wrote to prove that it sees this memory
-  std::atomic<uint64_t> entered;                       // sequence of the last call this rank started
-  std::atomic<uint32_t> left;                          // 1: destroyed its communicator
-  std::atomic<uint32_t> in_windows;                    // 1: may be using other ranks' buffers
-  alignas(kCacheLine) LedgerEntry ledger[kLedgerEntries];
-};
-
-// The first error of the communicator; every rank on the host reports the same one.
-struct alignas(kCacheLine) ErrorRecord {
-  std::atomic<uint32_t> state;  // 0 none, 1 being written, 2 set
-  int32_t code;
-  uint32_t revoked;             // 1: somebody ended this communicator's calls, but others may be made of it
-  char message[2036];
-};
 
 // What one rank tells all others outside of connections, so also when those don't work any more: two notes, written in
 // turn. Texts are words so that they may be read while they are overwritten.
@@ -88,6 +64,8 @@ class Segment {
   static std::shared_ptr<Segment> map(const Geometry& g, const Segment& first, const Room& room);
   // One rank uses it no more. After the last one its pages go back to the system.
   void leave();
+  // Says what it is for, once, by one of its ranks.
+  void describe(uint64_t id, uint64_t parent, int size, std::string_view name);
   // Its pages go back at once: it came to nothing, and nobody uses it.
   void discard();
   ~Segment();
@@ -119,6 +97,8 @@ class Segment {
 
  private:
   Segment(const Geometry& g, std::shared_ptr<const Fd> file, uint64_t offset);
+  SegmentHead& head() const { return *reinterpret_cast<SegmentHead*>(base_); }
+  void write_head();
   void map_memory();
   size_t index(int from, int to, int lane) const;
   void reserve(size_t offset, size_t bytes);

@@ -1,0 +1,53 @@
+#include "comm/call_times.h"
+
+#include <chrono>
+#include <utility>
+
+#include "bootstrap/service.h"
+
+namespace muster {
+namespace {
+
+constexpr std::chrono::seconds kLookEvery{1};
+
+void note_times(RankControl& c, int64_t now) {
+  constexpr auto relaxed = std::memory_order_relaxed;
+  const auto look_at = [&](const std::atomic<uint64_t>& count, std::atomic<uint64_t>& seen,
+                           std::atomic<int64_t>& seen_at) {
+    const uint64_t n = count.load(relaxed);
+    if (n == seen.load(relaxed)) return;
+    seen.store(n, relaxed);
+    seen_at.store(now, relaxed);
+  };
+  look_at(c.entered, c.times.entered, c.times.entered_at);
+  look_at(c.finished, c.times.finished, c.times.finished_at);
+  c.times.seen_at.store(now, relaxed);
+}
+
+}  // namespace
+
+CallTimes& CallTimes::of_process() {
+  static CallTimes* const times = new CallTimes;  // never deleted: the helper thread has no end
+  return *times;
+}
+
+void CallTimes::add(RankControl& control) {
+  const std::lock_guard lock(mutex_);
+  controls_.insert(&control);
+  if (!std::exchange(looking_, true)) Service::get().loop().post([this] { look(); });
+}
+
+void CallTimes::remove(RankControl& control) {
+  const std::lock_guard lock(mutex_);
+  controls_.erase(&control);
+}
+
+void CallTimes::look() {
+  const std::lock_guard lock(mutex_);
+  const auto now = Loop::Clock::now();
+  for (RankControl* c : controls_) note_times(*c, std::chrono::nanoseconds(now.time_since_epoch()).count());
+  looking_ = !controls_.empty();
+  if (looking_) Service::get().loop().at(now + kLookEvery, [this] { look(); });
+}
+
+}  // namespace muster
