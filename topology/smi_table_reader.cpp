@@ -340,17 +340,24 @@ class Reader {
 
   void build(const Header& header, const std::vector<Words>& rows) {
     for (const Word& label : header.devices) add_device(label);
+    std::vector<std::string> no_column, no_row;
     for (const Words& row : rows) {
       if (device_of(row[0].text) != kNone) continue;
       add_device(row[0]);
-      note("smi-incomplete", row[0], fmt::format("{} has a row and no column", row[0].text), "");
+      no_column.push_back(row[0].text);
     }
     table_.cells.resize(table_.size() * table_.size());
     for (const Words& row : rows) read_row(header, row);
     for (const SmiDevice& d : table_.devices)
-      if (d.line == 0)
-        note("smi-incomplete", header.devices[0], fmt::format("{} has a column and no row", d.label),
-             "paste the whole table");
+      if (d.line == 0) no_row.push_back(d.label);
+    incomplete(no_column, "they have a row and no column");
+    incomplete(no_row, "they have a column and no row");
+  }
+
+  void incomplete(const std::vector<std::string>& devices, std::string text) {
+    if (!devices.empty())
+      table_.found({Severity::note, "smi-incomplete", fmt::to_string(fmt::join(devices, ", ")),
+                    std::move(text), "paste the whole table"});
   }
 
   void read_row(const Header& header, const Words& row) {
@@ -455,10 +462,10 @@ class Reader {
         table_.devices[static_cast<size_t>(d)].name = name;
       }
     }
+    std::vector<std::string> unnamed;
     for (const SmiDevice& d : table_.devices)
-      if (numbered(d.label, "NIC") && !named.contains(d.label))
-        table_.found({Severity::note, "smi-incomplete", d.label, "the legend doesn't name its device",
-                      "paste the lines below the table, too"});
+      if (numbered(d.label, "NIC") && !named.contains(d.label)) unnamed.push_back(d.label);
+    incomplete(unnamed, "no legend names their devices");
   }
 
   SmiTable table_;
