@@ -152,6 +152,35 @@ TEST(Many, CommunicatorsAtOnce) {
   });
 }
 
+// 16 threads per rank with 8 communicators of their own each, all 128 at once, until so many calls are done.
+void reduce_from_all_threads(Communicator& c, int calls) {
+  const int n = c.size();
+  std::vector<std::vector<Communicator>> of_thread(16);
+  for (auto& comms : of_thread)
+    for (int k = 0; k < 8; ++k) comms.push_back(c.split(0, 0));
+  std::vector<std::thread> workers;
+  for (size_t t = 0; t < of_thread.size(); ++t)
+    workers.emplace_back([&, t] {
+      std::mt19937 random(static_cast<unsigned>(t));  // the same on all ranks
+      std::vector<int> a(20000), b(a.size());
+      for (int i = 0; i < calls; ++i) {
+        Communicator& comm = of_thread[t][random() % 8];
+        const size_t count = 1 + random() % (i % 20 ? 100 : a.size());
+        a[0] = a[count - 1] = i + comm.rank();
+        comm.all_reduce(a.data(), b.data(), count, kInt, kSum);
+        const int sum = n * i + n * (n - 1) / 2;
+        ASSERT_TRUE(b[0] == sum && b[count - 1] == sum) << "thread " << t << " call " << i;
+      }
+    });
+  for (auto& w : workers) w.join();
+}
+TEST(Many, CommunicatorsReducingAtOnceFromThreads) {
+  run_process_ranks(2, [](Communicator& c, int) { reduce_from_all_threads(c, 200); });
+}
+TEST(Many, LongCommunicatorsReducingAtOnceFromThreads) {
+  run_process_ranks(4, [](Communicator& c, int) { reduce_from_all_threads(c, 3000); });
+}
+
 TEST(Many, FourCommunicatorsInterleaved) {
   run_process_ranks(2, [](Communicator& c, int rank) {
     std::vector<Communicator> comms;

@@ -375,12 +375,30 @@ TEST(Rules, HalfAveragesNeitherOverflowNorVanish) {
   });
 }
 
+// 263 lies between the bfloat16s 262 and 264; partial sums rounded on the way would give 256, 260 or 264, element by element.
+void check_bfloat16_sums(Communicator& c, int rank) {
+  const auto bits = [](float x) { return static_cast<uint16_t>(encode(DataType::bfloat16, x)); };
+  for (const size_t count : {size_t{8}, size_t{8 * 4096}}) {
+    const std::vector<uint16_t> in(count, bits(rank ? 1.f : 256.f));
+    std::vector<uint16_t> all(count), at_root(count), shard(count / 8);
+    c.all_reduce(in.data(), all.data(), count, DataType::bfloat16, RedOp::sum);
+    EXPECT_THAT(all, testing::Each(bits(264)));
+    c.reduce(in.data(), at_root.data(), count, DataType::bfloat16, RedOp::sum, 3);
+    EXPECT_THAT(at_root, testing::Each(bits(rank == 3 ? 264.f : 0.f)));
+    c.reduce_scatter(in.data(), shard.data(), count / 8, DataType::bfloat16, RedOp::sum);
+    EXPECT_THAT(shard, testing::Each(bits(264)));
+  }
+}
 TEST(Rules, Bfloat16SumsOnceRoundedAreExact) {
-  run_threads(8, [](Communicator& c, int rank) {
-    for (const size_t count : {size_t{8}, size_t{8 * 4096}})
-      EXPECT_EQ(reduced(c, DataType::bfloat16, encode(DataType::bfloat16, rank ? 1.f : 256.f), RedOp::sum, count),
-                encode(DataType::bfloat16, 264));
-  });
+  for (const char* windows : {"0", "1"}) {
+    const Variable w("MUSTER_WINDOWS", windows);
+    run_threads(8, check_bfloat16_sums);
+    test::run_process_ranks(8, check_bfloat16_sums);
+  }
+  for (const char* algorithm : {"one_shot", "direct", "scatter_gather", "window"}) {
+    const Variable forced("MUSTER_ALGO", algorithm);
+    run_threads(8, check_bfloat16_sums);
+  }
 }
 
 // 1e8 + 1 - 1e8 + 1 depends on the order; all ranks must have the same of the possible results, and double has the right one.
@@ -403,16 +421,34 @@ TEST(Rules, CancellationInEveryPlacement) {
   });
 }
 
+// rank + 1 averages to (n + 1) / 2, and all sums on the way are whole numbers: only dividing, once, can be wrong.
 TEST(Rules, AveragesOfOddRankCounts) {
   for (const std::string& algorithm : all_reduce_algorithms()) {
     const Variable forced("MUSTER_ALGO", algorithm);
-    for (const int n : {3, 5, 6, 7, 9, 11, 13, 15})
+    for (const int n : {3, 5, 6, 7, 9, 11, 13, 15, 28})
       run_threads(n, [&](Communicator& c, int rank) {
-        // rank + 1 averages to (n + 1) / 2; 4 * that is a whole number, so nothing is rounded but the quotient.
         for (const size_t count : {size_t{4}, size_t{2000}})
           EXPECT_EQ(reduced(c, DataType::float32, encode(DataType::float32, static_cast<float>(rank + 1)), RedOp::avg, count),
                     encode(DataType::float32, static_cast<float>(n + 1) / 2))
               << algorithm << ", " << n << " ranks";
+      });
+  }
+}
+
+TEST(Rules, AveragesOnOneRankByEveryAlgorithm) {
+  for (const char* algorithm : {"direct", "ring", "bruck", "binomial", "chain", "window"}) {
+    const Variable forced("MUSTER_ALGO", algorithm);
+    for (const int n : {7, 15})
+      run_threads(n, [&](Communicator& c, int rank) {
+        const auto average = static_cast<float>(n + 1) / 2;
+        for (const size_t count : {size_t{4}, size_t{2000}}) {
+          const std::vector<float> in(count * static_cast<size_t>(n), static_cast<float>(rank + 1));
+          std::vector<float> at_root(count, -1), shard(count, -1);
+          c.reduce(in.data(), at_root.data(), count, DataType::float32, RedOp::avg, n - 1);
+          EXPECT_THAT(at_root, testing::Each(rank == n - 1 ? average : -1.f)) << algorithm << ", " << n << " ranks";
+          c.reduce_scatter(in.data(), shard.data(), count, DataType::float32, RedOp::avg);
+          EXPECT_THAT(shard, testing::Each(average)) << algorithm << ", " << n << " ranks";
+        }
       });
   }
 }

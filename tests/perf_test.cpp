@@ -109,6 +109,15 @@ TEST(AllReducePerf, BuffersThatCannotBeWindows) {
   EXPECT_EQ(shell("MUSTER_WINDOWS=0 $muster run -n 2 all_reduce_perf -R 2 -b 1K -e 1K --rotate 64K").status, 6);
 }
 
+// No interface with an address at all, and only the loopback one: ranks of one host need none.
+TEST(AllReducePerf, WithoutIpInterfaces) {
+  if (shell("unshare -rn true").status != 0) GTEST_SKIP() << "network namespaces aren't permitted";
+  const std::string run = "$muster run -n 2 all_reduce_perf -b 8 -e 1M -f 64 -n 2 --rotate 64K";
+  expect_right(shell("unshare -rn " + run), 3, 2);
+  if (shell("unshare -rn ip link set lo up").status != 0) GTEST_SKIP() << "no ip command";
+  expect_right(shell("export muster; unshare -rn sh -c 'ip link set lo up && exec " + run + "'"), 3, 2);
+}
+
 TEST(AllReducePerf, SplitsIntoJobs) {
   const std::string run = " $muster run -n 4 all_reduce_perf -b 8 -e 64 -f 8 -n 2";
   for (const std::string split : {"NCCL_TESTS_SPLIT='MOD 2'", "NCCL_TESTS_SPLIT=%2",

@@ -242,6 +242,18 @@ TEST(Rendezvous, NcclCommIdIsTheRoot) {
     for (const Failure& f : meet(3, g, [&](int r) { return tcp(r, 3, 1); })) EXPECT_EQ(f.text, "");
 }
 
+// As in a new network namespace: nothing has an address, and connecting to loopback ones is refused.
+TEST(Rendezvous, AtLoopbackAddressesThatAreDown) {
+  IN_NEW_NETWORK();
+  for (uint32_t g = 1; g <= 2; ++g)
+    for (const char* host : {"127.0.0.1", "localhost", "::1"})
+      for (const Failure& f : meet(3, g, [&](int r) { return tcp(r, 3, 29500, host); }, 20))
+        EXPECT_EQ(f.text, "") << host;
+  const ScopedEnv env("NCCL_COMM_ID", "127.0.0.1:29600");
+  for (uint32_t g = 1; g <= 2; ++g)
+    for (const Failure& f : meet(3, g, [&](int r) { return tcp(r, 3, 1); }, 20)) EXPECT_EQ(f.text, "");
+}
+
 TEST(Rendezvous, OneRankMeetsNobody) {
   const Options options = Options::from_environment();
   const UniqueId id =

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <numeric>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -397,6 +399,44 @@ TEST(Uneven, DisplacementsBeyond32Bits) {
   }
 }
 
+// Counts that add up to more than 2^31 elements, and buffers of more than 2^32 bytes: zeros but for some elements at places
+// where a count that was cut off would look.
+template <class T>
+void check_sum_of_counts_beyond(DataType type, T one, T sum_of_two, const Counts& counts, bool even) {
+  run_threads(2, [&](Communicator& c, int rank) {
+    const size_t all = counts[0] + counts[1], mine = counts[static_cast<size_t>(rank)], begin = rank ? counts[0] : 0;
+    const Sparse in(all * sizeof(T)), out((mine + 1) * sizeof(T));
+    if (!in.mapped() || !out.mapped()) GTEST_SKIP() << "no address space for sparse memory";
+    T* const from = reinterpret_cast<T*>(in.data());
+    T* const to = reinterpret_cast<T*>(out.data());
+    std::set<size_t> marked{0, 1, counts[0] - 1, counts[0], all - 1, size_t{1} << 29, size_t{1} << 30, (size_t{1} << 30) - 1};
+    for (const size_t i : {size_t{1} << 31, (size_t{1} << 31) - 1})
+      if (i < all) marked.insert(i);
+    for (const size_t i : marked) from[i] = one;
+    to[mine] = one;
+    if (even)
+      c.reduce_scatter(from, to, mine, type, RedOp::sum);
+    else
+      c.reduce_scatter_v(from, to, counts, type, RedOp::sum);
+    ptrdiff_t here = 0;
+    for (const size_t i : marked) {
+      if (i < begin || i >= begin + mine) continue;
+      EXPECT_EQ(to[i - begin], sum_of_two) << i;
+      ++here;
+    }
+    EXPECT_EQ(std::count(to, to + mine, T{0}) + here, static_cast<ptrdiff_t>(mine)) << "all else is zero";
+    EXPECT_EQ(to[mine], one) << "behind the end";
+  });
+}
+TEST(Uneven, LongReduceScatterOfCountsThatAddUpBeyond32Bits) {
+  constexpr size_t kMany = (size_t{1} << 30) + 8;
+  check_sum_of_counts_beyond<int8_t>(DataType::int8, -3, -6, {kMany + 5, kMany - 2}, false);
+  check_sum_of_counts_beyond<uint16_t>(DataType::bfloat16, 0x3f80, 0x4000, {kMany, kMany}, true);  // 1, 2
+  const Variable through_slots("MUSTER_WINDOWS", "0");
+  check_sum_of_counts_beyond<int8_t>(DataType::int8, 3, 6, {kMany, kMany}, true);
+  check_sum_of_counts_beyond<uint16_t>(DataType::bfloat16, 0x3f80, 0x4000, {kMany - 3, kMany + 1}, false);
+}
+
 TEST(Uneven, LongPartsOfMoreThan4GiB) {
   constexpr size_t kBeyond = (size_t{1} << 32) + 8;  // bytes
   const auto word = [](size_t i) { return (i + 3) * 0x9e3779b97f4a7c15ULL; };
@@ -412,6 +452,25 @@ TEST(Uneven, LongPartsOfMoreThan4GiB) {
     for (size_t i = 0; i < memory.size(); ++i) ASSERT_EQ(memory[i], word(i)) << i;
     ASSERT_EQ(few[4], 1);
   });
+}
+
+// Rank 1 sends nothing, not even to itself, and rank 0 gets only its own.
+void check_one_sided_counts(Communicator& c, int rank) {
+  for (const size_t unit : {size_t{7}, size_t{7077888}}) {
+    std::vector<uint16_t> in(rank == 0 ? 2 * unit : 0), out(unit + 1, 0xa5a5);
+    for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<uint16_t>(i * 40503 + i / 65536);
+    const Counts to = rank == 0 ? Counts{unit, unit} : Counts{0, 0}, from{unit, 0};
+    c.all_to_all_v(in.empty() ? nullptr : in.data(), to, {}, out.data(), from, {}, DataType::bfloat16);
+    for (size_t i = 0; i < unit; ++i) {
+      const size_t sent = static_cast<size_t>(rank) * unit + i;
+      ASSERT_EQ(out[i], static_cast<uint16_t>(sent * 40503 + sent / 65536)) << i;
+    }
+    EXPECT_EQ(out[unit], 0xa5a5);
+  }
+}
+TEST(Uneven, OneRankOnlyReceives) {
+  run_threads(2, check_one_sided_counts);
+  run_process_ranks(2, check_one_sided_counts);
 }
 
 // Ranks that neither send nor receive, in the first call that a communicator sees, and what comes after it.

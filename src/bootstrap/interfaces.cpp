@@ -161,6 +161,11 @@ std::vector<Source> choose_sources(std::span<const Interface> interfaces, std::s
   return r;
 }
 
+bool loopback_runs(std::span<const Interface> interfaces) {
+  return std::any_of(interfaces.begin(), interfaces.end(),
+                     [](const Interface& i) { return (i.flags & IFF_LOOPBACK) && runs(i) && !i.addresses.empty(); });
+}
+
 std::vector<Interface> list_interfaces() {
   ifaddrs* head = nullptr;
   if (getifaddrs(&head) != 0) fail_errno(errno, "getifaddrs");

@@ -32,6 +32,8 @@ struct Source {
 std::vector<Source> choose_sources(std::span<const Interface> interfaces, std::string_view ifname,
                                    std::string_view family);
 
+bool loopback_runs(std::span<const Interface> interfaces);
+
 std::vector<Interface> list_interfaces();  // getifaddrs, in the kernel's order
 
 }  // namespace muster

@@ -45,7 +45,7 @@ struct Meeting {
   }
   int ports() const { return point.kind == Address::Kind::local ? 1 : std::min(kPorts, 65536 - point.port); }
   std::string where() const {
-    return launch.meeting.host.empty()
+    return point.kind == Address::Kind::local
                ? point.text()
                : fmt::format("MASTER_ADDR={} MASTER_PORT={} (ports {}..{})", launch.meeting.host,
                              launch.meeting.port, launch.meeting.port, launch.meeting.port + ports() - 1);

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "bootstrap/handshake.h"
+#include "bootstrap/interfaces.h"
 
 namespace muster {
 
@@ -60,6 +61,8 @@ Address resolve(std::string_view variable, const HostPort& where, std::string_vi
   std::stable_sort(found.begin(), found.end(),
                    [](const Address& a, const Address& b) { return a.kind < b.kind; });
   found.front().port = where.port;
+  if (found.front().is_loopback() && !loopback_runs(list_interfaces()))
+    return Address::local(name_of_text(Writer().text("muster loopback").text(found.front().text()).take()));
   return found.front();
 }
 

@@ -20,7 +20,8 @@ HostPort parse_host_port(std::string_view variable, std::string_view text);
 int parse_number(std::string_view variable, std::string_view text, int low, int high);
 
 // IPv4 where there is a choice, unless `family` is AF_INET6. A resolver that asks for patience gets it until
-// the deadline.
+// the deadline. A loopback address where no loopback interface runs becomes a UNIX socket named after it, which
+// reaches as far: that of a new network namespace is down.
 Address resolve(std::string_view variable, const HostPort& where, std::string_view family, Deadline deadline);
 
 // Where rank 0 listens for those who resolve the same name: the address itself, or any address where the name
