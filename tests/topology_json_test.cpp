@@ -35,7 +35,7 @@ Cluster everything() {
   const Pci pci{*PciAddress::parse("abcd1234:1f:1e.7"), 0x060400, 0x1000, 0xc010, 0x10b5, 0x8764, 2.5, 16};
   const int sw = m.add({.kind = Kind::pci_switch, .name = "switch", .parent = bridge, .pci = pci});
   const int gpu = m.add({.kind = Kind::gpu, .name = "GPU7", .parent = sw, .pci = pci,
-                         .detail = Gpu{.index = 7, .sm = 90, .gcn = 942, .model = "NVIDIA H100", .uuid = "GPU-1", .rank = 3, .gpudirect = Answer3::no}, .hidden = true});
+                         .detail = Gpu{.index = 7, .sm = 90, .gcn = 942, .model = "NVIDIA H100", .uuid = "GPU-1", .rank = 3, .gpudirect = Answer3::no, .memory_numa = 18}, .hidden = true});
   const int nvs = m.add({.kind = Kind::nvswitch, .name = "NVSwitch", .detail = NvSwitch{4}});
   const int nic = m.add({.kind = Kind::nic, .name = "card", .parent = sw, .pci = pci, .detail = Nic{"0x1"}});
   const int port = m.add({.kind = Kind::port, .name = "mlx5_0", .parent = nic,
@@ -108,6 +108,7 @@ TEST(TopologyJson, RoundTripIsExact) {
   EXPECT_EQ(h.uuid, g.uuid);
   EXPECT_EQ(h.rank, g.rank);
   EXPECT_EQ(h.gpudirect, g.gpudirect);
+  EXPECT_EQ(h.memory_numa, g.memory_numa);
   const Port &r = a.port(a.find("mlx5_0")), &s = b.port(b.find("mlx5_0"));
   EXPECT_EQ(s.device, r.device);
   EXPECT_EQ(s.number, r.number);

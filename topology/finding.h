@@ -12,7 +12,7 @@ std::string_view name_of(Severity s);
 
 struct Finding {
   Severity severity = Severity::note;
-  std::string id;      // of its kind, as docs/topology.md lists it: "slow-pcie-link"
+  std::string id;      // of its kind, as docs/topology.md lists it: "slow-pci-link"
   std::string where;   // "GPU3", "0000:17:00.0", "line 7, column 12"
   std::string text;    // what is so, with numbers
   std::string remedy;  // what to do; empty where nothing is to be done

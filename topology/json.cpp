@@ -89,6 +89,7 @@ struct DetailWriter {
     put(to, "uuid", g.uuid);
     put(to, "rank", g.rank, kNone);
     put_word(to, "gpudirect", kAnswers, g.gpudirect, Answer3::unknown);
+    put(to, "memory_numa", g.memory_numa, kNone);
   }
   void operator()(const NvSwitch& s) const { put(to, "count", s.count, 1); }
   void operator()(const Nic& n) const { put(to, "guid", n.guid); }
@@ -256,6 +257,7 @@ class JsonReader {
     f.text("uuid", &g.uuid);
     f.integer("rank", &g.rank, kNone, kMost);
     f.word("gpudirect", &g.gpudirect, kAnswers);
+    f.integer("memory_numa", &g.memory_numa, kNone, kMost);
     return g;
   }
   Port port(JsonFields& f) const {
