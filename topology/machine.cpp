@@ -1,6 +1,7 @@
 #include "topology/machine.h"
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 
 #include "base/error.h"
@@ -62,11 +63,23 @@ std::string_view name_of(Network n) {
   return "?";
 }
 
+namespace {
+constexpr int kMostSuffix = 1'000'000'000;
+}
+
 int Machine::add(Node node) {
   const std::string base = node.name.empty() ? std::string(topology::name_of(node.kind)) : node.name;
   node.name = base;
-  // Few names are taken, so this is no search among all for each.
-  for (int n = 2; find(node.name) != kNone; ++n) node.name = fmt::format("{}#{}", base, n);
+  if (find(base) != kNone) {
+    int last = 1;  // one look at all: many may have one name
+    for (const Node& n : nodes)
+      if (n.name.size() > base.size() && n.name.starts_with(base) && n.name[base.size()] == '#') {
+        int number = 0;
+        std::from_chars(n.name.data() + base.size() + 1, n.name.data() + n.name.size(), number);
+        last = std::max(last, std::min(number, kMostSuffix));
+      }
+    node.name = fmt::format("{}#{}", base, last + 1);
+  }
   nodes.push_back(std::move(node));
   return static_cast<int>(nodes.size()) - 1;
 }

@@ -39,6 +39,7 @@ bool Pci::is_bridge() const {
 
 bool Pci::is_gpu() const {
   const uint32_t base = class_code >> 16, sub = class_code >> 8 & 0xff;
+  if (vendor == kAmd && (device == 0x515e || device == 0x5969 || device == 0x4752)) return false;  // ES1000, Rage XL: consoles of servers
   if (base == 0x03) return vendor == 0 || vendor == 0xffff || vendor == kNvidia || vendor == kAmd || (vendor == kIntel && sub != 0);
   return base == 0x12 && vendor == kAmd;
 }

@@ -11,7 +11,18 @@ Rate nvlink_rate(int sm) {
   return {20, Source::assumed};
 }
 
-int nvlink_ports(int sm) { return sm >= 90 ? 18 : sm == 89 ? 0 : sm >= 80 ? 12 : sm >= 70 ? 6 : sm >= 60 ? 4 : 0; }
+double nvlink_data_sheet_rate(int sm) { return sm >= 100 ? 50 : sm == 86 ? 14.0625 : sm >= 70 ? 25 : sm >= 60 ? 20 : 25; }
+
+int nvlink_ports(int sm) {
+  switch (sm) {
+    case 60: return 4;
+    case 70: return 6;
+    case 75: return 2;  // TU102's; most others of it have none
+    case 80: return 12;
+    case 86: return 4;  // GA102's
+    default: return sm >= 90 && sm < 120 ? 18 : 0;
+  }
+}
 
 // The rates of one xGMI link in RCCL's tables (graph/topo.h, rocm-6): gfx906 36, gfx908 32, gfx90a 36, gfx942 48.
 Rate xgmi_rate(int gcn) {

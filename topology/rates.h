@@ -14,7 +14,10 @@ enum class CpuArch : uint8_t { unknown, x86_64, arm64, ppc64 };
 
 // GB/s of one NVLink in one direction, by compute capability times ten (90: Hopper); the newest known for newer ones.
 Rate nvlink_rate(int sm);
-// NVLinks of a GPU, of which each may be missing: 4, 6, 12, 18; 0 for those that have none.
+// The same by the data sheet, as NVML and hwloc count it: 20 (Pascal), 25 (Volta to Hopper), 14 (GA102), 50 (Blackwell).
+double nvlink_data_sheet_rate(int sm);
+// NVLinks that a GPU of this chip may have, by NVIDIA's descriptions of P100, V100, RTX 2080 Ti, A100, A40 and H100; 0 for
+// those that have none (P40, L40, RTX 5090).
 int nvlink_ports(int sm);
 // Between AMD GPUs, per xGMI link, by the number of the architecture (908, 910, 942).
 Rate xgmi_rate(int gcn);
