@@ -58,8 +58,11 @@ enum class ShrinkMode : int {
 
 // Bytes of shared memory that one rank has taken; the sum over the ranks, up to whole pages, is what a communicator costs.
 // For 2 to 8 ranks that is 4 to 8 KiB in all as long as it isn't used; short messages (up to 32 bytes) add about 2 KiB for
-// each pair of ranks and direction, with 8 ranks 120 KiB; a connection that carries longer ones takes about 1 MiB, which is
-// what suspend() gives back. Communicators that others are made of, or that are suspended, take 4 KiB per rank besides.
+// each pair of ranks and direction, with 8 ranks 120 KiB. A connection, which is for one pair, one direction, and either
+// collectives or point-to-point messages, adds for its longest message so far: up to 1 KiB 8 KiB, up to 8 KiB 48 KiB; for
+// longer ones, and when 16 MiB of those of more than 1 KiB have gone through it, about 1 MiB (half of that for
+// point-to-point messages). So two ranks take less than 256 KiB in all until they send long messages. What connections
+// add is what suspend() gives back. Communicators that others are made of, or that are suspended, take 4 KiB per rank besides.
 // Signals take 4 KiB for each pair of ranks and direction, and each 512 of its counters that are used.
 struct MemoryUse {
   size_t total = 0;        // persistent + suspendable, unless suspended

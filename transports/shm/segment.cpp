@@ -159,20 +159,16 @@ std::byte* Segment::data(int from, int to, int lane) {
   return base_ + data_at_ + index(from, to, lane) * ByteRing::bytes_for(geometry_.slot_bytes);
 }
 
-size_t Segment::reserve_data(int from, int to, int lane) {
-  const size_t bytes = ByteRing::bytes_for(slot_bytes(lane));
+void Segment::reserve_data(int from, int to, int lane, size_t bytes) {
   std::byte* const at = data(from, to, lane);
   reserve(static_cast<size_t>(at - base_), bytes);
   // Its pages at once, so that the first messages don't fault them in one by one; a receiver then gets them by the
   // dozen. An older kernel refuses, and they come when touched.
   const auto page = reinterpret_cast<uintptr_t>(at) & ~(kPage - 1);
   madvise(reinterpret_cast<void*>(page), reinterpret_cast<uintptr_t>(at) + bytes - page, MADV_POPULATE_WRITE);
-  return bytes;
 }
-size_t Segment::release_data(int from, int to, int lane) {
-  const size_t bytes = ByteRing::bytes_for(slot_bytes(lane));
+void Segment::release_data(int from, int to, int lane, size_t bytes) {
   punch(static_cast<size_t>(data(from, to, lane) - base_), bytes);
-  return bytes;
 }
 
 std::atomic<uint64_t>* Segment::signals(int from, int to) {
@@ -198,25 +194,37 @@ SlotSender& ShmTransport::sender(int peer, int lane, size_t largest) {
   Sender& s = senders_[static_cast<size_t>(peer) * lanes() + lane];
   if (!s.end) {
     s.end = std::make_unique<SlotSender>(segment_->lines(rank_, peer, lane), segment_->data(rank_, peer, lane), segment_->slot_bytes(lane),
-                                         &segment_->control(peer).doorbell);
+                                         &segment_->control(peer).doorbell, [this, peer, lane](size_t bytes) {
+                                           try {
+                                             reserve_data(peer, lane, bytes);
+                                             return true;
+                                           } catch (const Error&) {
+                                             return false;
+                                           }
+                                         });
     lines_ += sizeof(ConnectionLines);
   }
-  if (largest > kInlineBytes && !s.has_data) {
-    data_ += segment_->reserve_data(rank_, peer, lane);
-    s.has_data = true;
-  }
+  if (largest > kInlineBytes) reserve_data(peer, lane, ByteRing::extent(largest, segment_->slot_bytes(lane)).bytes);
   return *s.end;
+}
+
+void ShmTransport::reserve_data(int peer, int lane, size_t bytes) {
+  size_t& reserved = senders_[static_cast<size_t>(peer) * lanes() + lane].data;
+  if (bytes <= reserved) return;
+  segment_->reserve_data(rank_, peer, lane, bytes);
+  data_ += bytes - reserved;
+  reserved = bytes;
 }
 
 void ShmTransport::release_data() {
   for (size_t i = 0; i < senders_.size(); ++i)
-    if (senders_[i].has_data) segment_->release_data(rank_, static_cast<int>(i) / lanes(), static_cast<int>(i) % lanes());
+    if (senders_[i].data) segment_->release_data(rank_, static_cast<int>(i) / lanes(), static_cast<int>(i) % lanes(), senders_[i].data);
 }
 
 void ShmTransport::reserve_data() {
   try {
     for (size_t i = 0; i < senders_.size(); ++i)
-      if (senders_[i].has_data) segment_->reserve_data(rank_, static_cast<int>(i) / lanes(), static_cast<int>(i) % lanes());
+      if (senders_[i].data) segment_->reserve_data(rank_, static_cast<int>(i) / lanes(), static_cast<int>(i) % lanes(), senders_[i].data);
   } catch (...) {
     release_data();
     throw;

@@ -81,11 +81,11 @@ class Segment {
   Board& board(int rank, BoardKind kind);
   void reserve_boards();
   // Memory of the connection from -> to. lines() reserves it, so that touching it can't fail later; data() is to be
-  // reserved by the sender before its first message that doesn't fit a line.
+  // reserved by the sender, as far as its ring of bytes reaches, before a message that doesn't fit a line or the ring.
   ConnectionLines* lines(int from, int to, int lane);
   std::byte* data(int from, int to, int lane);
-  size_t reserve_data(int from, int to, int lane);  // returns the bytes
-  size_t release_data(int from, int to, int lane);  // by the sender, when no message is under way
+  void reserve_data(int from, int to, int lane, size_t bytes);
+  void release_data(int from, int to, int lane, size_t bytes);  // by the sender, when no message is under way
   // Where `to` counts the signals of `from`: kSignals counters. A page of them is to be reserved by whoever touches it first.
   static constexpr size_t kSignalsPerPage = 4096 / sizeof(uint64_t);
   std::atomic<uint64_t>* signals(int from, int to);
@@ -133,11 +133,13 @@ class ShmTransport final : public Transport {
   void reserve_data();  // throws system_error, and keeps nothing, when it can't be had
 
  private:
+  void reserve_data(int peer, int lane, size_t bytes);  // of the ring that this rank sends in; throws system_error
+
   std::shared_ptr<Segment> segment_;
   int rank_;
   struct Sender {
     std::unique_ptr<SlotSender> end;
-    bool has_data = false;
+    size_t data = 0;  // bytes reserved for its ring
   };
   std::vector<Sender> senders_;  // by peer and lane
   std::vector<std::unique_ptr<SlotReceiver>> receivers_;
