@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <set>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "topology/cpu_set.h"
 
 namespace muster::topology {
 namespace {
@@ -63,12 +63,6 @@ Words words_of(std::string_view text, int line) {
   return words;
 }
 
-template <class T>
-bool parse_number(std::string_view text, T* out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
-  return error == std::errc() && end == text.data() + text.size() && !text.empty() && text[0] != '-';
-}
-
 bool is_identifier(std::string_view text) {
   const auto letter = [](char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); };
   return !text.empty() && letter(text[0]) && std::all_of(text.begin(), text.end(), [&](char c) {
@@ -90,22 +84,9 @@ bool is_rocm(std::string_view t) {
 bool is_cell(std::string_view t) { return SmiCell::parse(t).known(); }
 bool is_cell_like(std::string_view t) { return is_cell(t) || is_p2p_status(t) || is_rocm(t) || t == "N/A"; }
 
-constexpr int kMostCpus = 8192;  // what Linux can be built for
-
 // "0-15,32-47"; "N/A" is the empty list. Nothing for anything else.
 std::optional<std::vector<int>> parse_list(std::string_view text) {
-  std::set<int> all;
-  if (text == "N/A") return std::vector<int>{};
-  for (const std::string_view part : split(text, ',')) {
-    const size_t dash = part.find('-');
-    int first = 0, last = 0;
-    if (!parse_number(part.substr(0, dash), &first)) return std::nullopt;
-    last = first;
-    if (dash != part.npos && !parse_number(part.substr(dash + 1), &last)) return std::nullopt;
-    if (last < first || last >= kMostCpus) return std::nullopt;
-    for (int i = first; i <= last; ++i) all.insert(i);
-  }
-  return std::vector<int>(all.begin(), all.end());
+  return text == "N/A" ? std::vector<int>{} : parse_cpu_list(text);
 }
 
 enum class Affinity : uint8_t { cpu, numa, gpu_numa };
