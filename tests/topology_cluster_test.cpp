@@ -6,12 +6,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <set>
 
+#include "support/corpus.h"
 #include "topology/cluster_file.h"
 #include "topology/host_description.h"
 #include "topology/host_paths.h"
+#include "topology/json.h"
 #include "topology/nearest_ports.h"
 #include "topology/read.h"
 
@@ -123,6 +126,17 @@ TEST(ClusterFile, SaysWhereItIsWrong) {
   std::string deep = "{\"muster_cluster\": ";
   for (int i = 0; i < 100'000; ++i) deep += '[';
   EXPECT_THAT(refusal(deep), HasSubstr("values within values more than 64 deep"));
+}
+
+TEST(ClusterFile, ThePagesExampleIsRead) {
+  const std::string page = test::text_of(std::filesystem::path(MUSTER_SOURCE_FOLDER) / "docs/topology.md");
+  const size_t begin = page.find("```json\n") + 8;
+  const Cluster c = cluster(page.substr(begin, page.find("```", begin) - begin), [](const std::string& path) {
+    EXPECT_EQ(path, "their-host.xml");
+    return write_json(cluster_of(*ready_host("dgx-a100")));
+  });
+  EXPECT_EQ(c.gpu_count(), 2048 * 8 + 16 * 8 + 2 * 4);
+  for (const ReadyHost& r : ready_hosts()) EXPECT_THAT(page, HasSubstr(fmt::format("`{}`", r.name)));
 }
 
 // What the vendor says of each: GPUs, NVLinks of a GPU, ports and their Gbit/s.
@@ -350,6 +364,25 @@ void find_all_of_16384(const std::string& hosts) {
   EXPECT_EQ(answer.asked, uint64_t{2047} * 8);
   EXPECT_LT(answer.megabytes, 200);
   fmt::print("{} paths in {:.3f} s, {:.0f} MB of the process at its most\n", answer.counted, answer.seconds, answer.megabytes);
+}
+
+TEST(HostPaths, DomainsThatCrossLeaves) {
+  const Cluster c = cluster(R"({"muster_cluster": 1, "hosts": [{"count": 13, "ready": "gb200-nvl72"}], "fabric": {"hosts_per_nvlink_domain": 4, "hosts_per_leaf": 6}})");
+  const HostPaths paths(c);
+  std::array<uint64_t, 4> expected{}, found{};
+  for (int a = 0; a < 13; ++a)
+    for (int b = 0; b < 13; ++b) ++expected[static_cast<size_t>(paths.neighbourhood(a, b))];
+  expected[static_cast<size_t>(Neighbourhood::host)] = 0;
+  for (const HostPathKind& k : paths.peers())
+    if (k.gpu == 0) found[static_cast<size_t>(k.hosts)] += k.paths;
+  EXPECT_EQ(found, expected);
+}
+
+TEST(HostPaths, OfAMillionHosts) {
+  const Cluster c = cluster(R"({"muster_cluster": 1, "hosts": [{"count": 500000, "ready": "dgx-h100"}, {"count": 500000, "ready": "dgx-a100"}], "fabric": {"hosts_per_leaf": 32}})");
+  uint64_t counted = 0;
+  for (const HostPathKind& k : HostPaths(c).peers()) counted += k.paths;
+  EXPECT_EQ(counted, uint64_t{1'000'000} * 999'999 * 8);
 }
 
 TEST(HostPaths, Of16384Gpus) { find_all_of_16384(R"([{"count": 2048, "ready": "dgx-h100"}])"); }

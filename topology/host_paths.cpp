@@ -1,9 +1,9 @@
 #include "topology/host_paths.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "topology/nearest_ports.h"
@@ -153,27 +153,52 @@ HostPath HostPaths::between(int from_host, int from_gpu, int to_host, int to_gpu
   return path(a, from_gpu, b, to_gpu, n);
 }
 
-std::vector<HostPathKind> HostPaths::peers() const {
-  const int hosts = static_cast<int>(shape_of_.size());
-  std::map<std::pair<int, int>, std::array<uint64_t, 4>> pairs;  // of hosts, by shapes and neighbourhood
-  for (int a = 0; a < hosts; ++a) {
-    const int shape_a = shape_of_[static_cast<size_t>(a)];
-    int shape_b = kNone;
-    std::array<uint64_t, 4>* row = nullptr;
-    for (int b = 0; b < hosts; ++b) {
-      if (a == b) continue;
-      if (const int s = shape_of_[static_cast<size_t>(b)]; s != shape_b) row = &pairs[{shape_a, shape_b = s}];
-      ++(*row)[static_cast<size_t>(between_places(a, b))];
-    }
+namespace {
+
+using ShapePair = std::pair<int, int>;
+using Counts = std::map<ShapePair, uint64_t>;
+
+// Ordered pairs of hosts in one cell, themselves included, by their shapes; cells are hosts in a row.
+template <class SameCell>
+Counts pairs_in_cells(const std::vector<int>& shapes, SameCell same_cell) {
+  Counts pairs;
+  std::map<int, uint64_t> in_cell;
+  for (size_t host = 0; host < shapes.size(); ++host) {
+    ++in_cell[shapes[host]];
+    if (host + 1 < shapes.size() && same_cell(static_cast<int>(host), static_cast<int>(host) + 1)) continue;
+    for (const auto& [a, hosts_a] : in_cell)
+      for (const auto& [b, hosts_b] : in_cell) pairs[{a, b}] += hosts_a * hosts_b;
+    in_cell.clear();
   }
+  return pairs;
+}
+
+uint64_t count_of(const Counts& counts, const ShapePair& shapes) {
+  const auto at = counts.find(shapes);
+  return at == counts.end() ? 0 : at->second;
+}
+
+}  // namespace
+
+std::vector<HostPathKind> HostPaths::peers() const {
+  const auto same_domain = [&](int a, int b) { return a / fabric_.hosts_per_nvlink_domain == b / fabric_.hosts_per_nvlink_domain; };
+  const auto same_leaf = [&](int a, int b) { return a / hosts_per_leaf_ == b / hosts_per_leaf_; };
+  const Counts all = pairs_in_cells(shape_of_, [](int, int) { return true; });
+  const Counts domains = pairs_in_cells(shape_of_, same_domain), leaves = pairs_in_cells(shape_of_, same_leaf);
+  const Counts both = pairs_in_cells(shape_of_, [&](int a, int b) { return same_domain(a, b) && same_leaf(a, b); });
+  const Counts selves = pairs_in_cells(shape_of_, [](int, int) { return false; });
+
   std::vector<HostPathKind> kinds;
-  for (const auto& [shapes, counts] : pairs) {
+  for (const auto& [shapes, pairs] : all) {
     const Shape &a = shapes_[static_cast<size_t>(shapes.first)], &b = shapes_[static_cast<size_t>(shapes.second)];
     const int gpus = static_cast<int>(std::min(a.gpus.size(), b.gpus.size()));
-    for (const Neighbourhood n : {Neighbourhood::nvlink_domain, Neighbourhood::leaf, Neighbourhood::spine}) {
-      const uint64_t count = counts[static_cast<size_t>(n)];
+    const uint64_t domain = count_of(domains, shapes), leaf = count_of(leaves, shapes) - count_of(both, shapes);
+    const auto add = [&](Neighbourhood n, uint64_t count) {
       for (int g = 0; count > 0 && g < gpus; ++g) kinds.push_back({shapes.first, shapes.second, n, g, count, path(a, g, b, g, n)});
-    }
+    };
+    add(Neighbourhood::nvlink_domain, domain - count_of(selves, shapes));
+    add(Neighbourhood::leaf, leaf);
+    add(Neighbourhood::spine, pairs - domain - leaf);
   }
   return kinds;
 }

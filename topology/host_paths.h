@@ -51,7 +51,8 @@ class HostPaths {
   HostPath between(int from_host, int from_gpu, int to_host, int to_gpu) const;
   Neighbourhood neighbourhood(int from_host, int to_host) const;
 
-  // From each GPU of each host to the GPU of the same number of each other host, where it has one. O(hosts^2).
+  // From each GPU of each host to the GPU of the same number of each other host, where it has one: all ordered pairs of
+  // hosts, counted by kind. O(hosts + shapes^2 * GPUs).
   std::vector<HostPathKind> peers() const;
 
  private:

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "topology/cluster_file.h"
 #include "topology/json.h"
+#include "topology/smi_matrix.h"
 
 namespace muster::topology {
 namespace {
@@ -164,6 +165,7 @@ Cluster read_topology(std::string_view text, const std::string& name, const Load
     case Format::cluster: return read_cluster_file(text, name, load);
     case Format::json: return read_json(text, name);
     case Format::nccl_graph: fail(Result::invalid_argument, "{} is NCCL graph XML: it has rings and trees, and no topology", name);
+    case Format::smi_matrix: return cluster_of(read_smi_matrix(text, name));
     default: break;
   }
   fail(Result::invalid_argument,
