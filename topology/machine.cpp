@@ -65,7 +65,11 @@ std::string_view name_of(Network n) {
 
 namespace {
 constexpr int kMostSuffix = 1'000'000'000;
-}
+
+// A GPU may have NVLink or C2C to the NUMA node that it hangs under, beside its PCI link.
+bool leads_up(LinkKind k) { return k == LinkKind::pcie || k == LinkKind::network; }
+
+}  // namespace
 
 int Machine::add(Node node) {
   const std::string base = node.name.empty() ? std::string(topology::name_of(node.kind)) : node.name;
@@ -93,7 +97,7 @@ int Machine::up_link(int node) const {
   const int parent = (*this)[node].parent;
   if (parent == kNone) return kNone;
   for (size_t i = 0; i < links.size(); ++i)
-    if ((links[i].a == node && links[i].b == parent) || (links[i].b == node && links[i].a == parent)) return static_cast<int>(i);
+    if (leads_up(links[i].kind) && ((links[i].a == node && links[i].b == parent) || (links[i].b == node && links[i].a == parent))) return static_cast<int>(i);
   return kNone;
 }
 
@@ -174,13 +178,12 @@ void complete(Machine& m) {
 
   if (numas.size() > kMostNumas)
     fail(Result::invalid_argument, "{} NUMA nodes in one host: more than {} are taken for a mistake", numas.size(), kMostNumas);
-  std::set<std::pair<int, int>> joined;
-  for (const Link& l : m.links) joined.insert(std::minmax(l.a, l.b));
-  const auto missing = [&](int a, int b) { return !joined.contains(std::minmax(a, b)); };
+  std::set<std::pair<int, int>> joined, joined_up;
+  for (const Link& l : m.links) (leads_up(l.kind) ? joined_up : joined).insert(std::minmax(l.a, l.b));
 
   for (size_t i = 0; i < numas.size(); ++i)
     for (size_t j = 0; j < i; ++j) {
-      if (!missing(numas[j], numas[i])) continue;
+      if (joined.contains({numas[j], numas[i]})) continue;
       const Numa &a = m.numa(numas[j]), &b = m.numa(numas[i]);
       const bool together = a.package != kNone && a.package == b.package;
       const Rate rate = together ? package_rate(a.arch, a.vendor, a.family, a.model)
@@ -188,7 +191,7 @@ void complete(Machine& m) {
       m.link({numas[j], numas[i], LinkKind::cpu, 1, rate, cpu_interconnect_latency()});
     }
   for (int i = 0; i < static_cast<int>(m.nodes.size()); ++i)
-    if (m[i].parent != kNone && missing(i, m[i].parent)) m.link(link_to_parent(m, i));
+    if (m[i].parent != kNone && !joined_up.contains(std::minmax(i, m[i].parent))) m.link(link_to_parent(m, i));
 }
 
 void validate(const Machine& m) {
@@ -203,7 +206,7 @@ void validate(const Machine& m) {
     const bool fits = node.kind == Kind::numa ? std::holds_alternative<Numa>(node.detail)
                       : node.kind == Kind::gpu ? std::holds_alternative<Gpu>(node.detail)
                       : node.kind == Kind::nic ? std::holds_alternative<Nic>(node.detail)
-                      : node.kind == Kind::port ? std::holds_alternative<Port>(node.detail) && node.parent != kNone
+                      : node.kind == Kind::port ? std::holds_alternative<Port>(node.detail) && node.parent != kNone && m[node.parent].kind == Kind::nic
                       : node.kind == Kind::nvswitch ? std::holds_alternative<NvSwitch>(node.detail)
                                                     : true;
     if (!fits) wrong(fmt::format("{} '{}' without its details", name_of(node.kind), node.name));

@@ -114,7 +114,7 @@ struct Machine {
 
   int add(Node node);            // its index; the name is made unique by a suffix where it is taken
   int link(Link l);              // its index
-  // The link from a node to its parent; kNone where it has no parent.
+  // The PCI or network link from a node to its parent; kNone where it has no parent.
   int up_link(int node) const;
 
   std::vector<int> all(Kind k) const;  // indices, ascending

@@ -24,14 +24,12 @@ int nvlink_ports(int sm) {
   }
 }
 
-// The rates of one xGMI link in RCCL's tables (graph/topo.h, rocm-6): gfx906 36, gfx908 32, gfx90a 36, gfx942 48.
+// Of one xGMI link, as RCCL's planner has them (topo.h of ROCm 6): 24 GB/s up to MI100, 36 of MI200, 48 of MI300 and MI350.
 Rate xgmi_rate(int gcn) {
-  switch (gcn) {
-    case 906: case 910: return {36, Source::table};
-    case 908: return {32, Source::table};
-    case 942: case 950: return {48, Source::table};
-    default: return {24, Source::assumed};
-  }
+  if (gcn >= 940) return {48, Source::table};
+  if (gcn >= 910) return {36, Source::table};
+  if (gcn >= 906) return {24, Source::table};
+  return {24, Source::assumed};
 }
 
 Rate cpu_interconnect_rate(CpuArch arch, const std::string& vendor, int family, int model) {

@@ -10,10 +10,14 @@ namespace muster::topology {
 
 XmlDocument::XmlDocument(std::string_view text, std::string name) : name_(std::move(name)), text_(text) {
   if (text.size() > kMostBytes) fail(Result::invalid_argument, "{} has {} bytes, and {} are the most that is read", name_, text.size(), kMostBytes);
+  if (trim(text).empty()) fail(Result::invalid_argument, "{} is empty", name_);
   // Without conversion the offsets are those of the text. What else there is than ASCII stands in names and comments.
   const pugi::xml_parse_result r = document_.load_buffer(text_.data(), text_.size(), pugi::parse_default, pugi::encoding_utf8);
   if (!r) {
-    const TextPosition p = position_of(text_, static_cast<size_t>(std::max<std::ptrdiff_t>(0, r.offset)));
+    const size_t offset = std::min(text_.size(), static_cast<size_t>(std::max<std::ptrdiff_t>(0, r.offset)));
+    const TextPosition p = position_of(text_, offset);
+    if (r.status == pugi::status_end_element_mismatch && trim(std::string_view(text_).substr(offset)).empty())
+      fail(Result::invalid_argument, "{}:{}:{}: the file ends before its elements do: it was cut off", name_, p.line, p.column);
     fail(Result::invalid_argument, "{}:{}:{}: no well-formed XML: {}", name_, p.line, p.column, lower(r.description()));
   }
   if (!root()) fail(Result::invalid_argument, "{} has no element: it is empty", name_);
@@ -64,7 +68,7 @@ std::optional<int64_t> XmlDocument::integer(pugi::xml_node n, const char* attrib
   uint64_t v = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), v, hex ? 16 : 10);
   if (error != std::errc() || end != digits.data() + digits.size() || v > INT64_MAX)
-    refuse(n, "{}=\"{}\" is no whole number", attribute, printable(*t, 60));
+    refuse(n, "{}=\"{}\" is no whole number (hexadecimal begins with 0x)", attribute, printable(*t, 60));
   const int64_t r = minus ? -static_cast<int64_t>(v) : static_cast<int64_t>(v);
   if (r < least || r > most) refuse(n, "{}=\"{}\" is not in {}..{}", attribute, printable(*t, 60), least, most);
   return r;

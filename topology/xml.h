@@ -21,6 +21,9 @@ constexpr size_t kMostBytes = 64 << 20;
 constexpr size_t kMostElements = 200'000;
 constexpr int kMostDepth = 256;
 
+// Whether an element has this name.
+inline bool is(pugi::xml_node n, std::string_view name) { return n.name() == name; }
+
 class XmlDocument {
  public:
   // Throws invalid_argument for what isn't well-formed XML or beyond the limits. `name` is the file's, for messages.

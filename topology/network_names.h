@@ -1,0 +1,15 @@
+// What kind of network a port belongs to, as far as its card's class and vendor and its name tell.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "topology/machine.h"
+
+namespace muster::topology {
+
+// `class_code` and `vendor` are 0 and `device` empty where they aren't known. Sources: PCI class codes
+// (0x0207: InfiniBand, 0x0200: Ethernet); names as Linux drivers, rdma-core and systemd give them.
+Network network_of(uint32_t class_code, uint16_t vendor, std::string_view device);
+
+}  // namespace muster::topology
