@@ -157,8 +157,8 @@ class ByteRing {
   size_t bytes() const { return extent_.bytes; }
   // Bytes gone round, gaps among them, up to the end of the message that was placed last.
   uint64_t end() const { return laps_ + next_; }
-  // The same of one more message, as long as they come in this ring.
-  uint64_t next_end() const { return laps_ + (next_ + extent_.largest > extent_.bytes ? extent_.bytes : next_) + extent_.largest; }
+  // Bytes of it that may be under way when one more message is to have room: it, and a gap before it, are less than two.
+  size_t bytes_before_one_more() const { return extent_.bytes - 2 * extent_.largest; }
 
  private:
   static constexpr Extent kFirst[] = {{1 << 10, 8 << 10, kNever}, {8 << 10, 48 << 10, 16 << 20}};
@@ -216,7 +216,7 @@ class SlotSender {
     grows ? ring_.grow_full() : ring_.wrap();
   }
   // For one more message in the ring, whatever its size.
-  bool has_room() const { return ring_.next_end() <= freed_ + ring_.bytes(); }
+  bool has_room() const { return ring_.end() <= freed_ + ring_.bytes_before_one_more(); }
 
   ConnectionLines* lines_;
   std::byte* data_;
