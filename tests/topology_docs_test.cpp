@@ -7,9 +7,10 @@
 #include <set>
 
 #include "support/corpus.h"
+#include "topology/examine.h"
 #include "topology/finding.h"
+#include "topology/nccl_xml.h"
 #include "topology/nearest_ports.h"
-#include "topology/read.h"
 
 namespace muster::topology {
 namespace {
@@ -48,13 +49,36 @@ TEST(TopologyPage, NamesEveryFinding) {
     EXPECT_TRUE(ids.contains(known)) << known;
   const std::string text = page();
   const std::string table = text.substr(text.find("## Findings"));
-  for (const std::string& id : ids) EXPECT_THAT(table, testing::HasSubstr("`" + id + "`"));
+  for (const std::string& id : ids) EXPECT_NE(table.find("`" + id + "`"), table.npos) << "the page doesn't have " << id;
 }
 
 TEST(TopologyPage, ExplainsEveryClass) {
   const std::string text = page();
   for (int c = 0; c <= static_cast<int>(PathClass::dis); ++c)
     EXPECT_THAT(text, testing::HasSubstr(fmt::format("**{}** ", name_of(static_cast<PathClass>(c)))));
+}
+
+// The first block of XML in the page: 8 GPUs, each with a card at its switch, 4 on each of two sockets.
+TEST(TopologyPage, ItsFileForAVirtualMachineIsGood) {
+  const std::string text = page(), fence = "```xml\n";
+  const size_t begin = text.find(fence) + fence.size();
+  const Cluster c = read_nccl_xml(text.substr(begin, text.find("```", begin) - begin), "the example");
+  ASSERT_EQ(c.host_count(), 1);
+  const Machine& m = c.machine_of(0);
+  EXPECT_EQ(m.all(Kind::gpu).size(), 8u);
+  EXPECT_EQ(m.all(Kind::port).size(), 8u);
+  EXPECT_EQ(m.all(Kind::numa).size(), 2u);
+  std::set<int> nearest;
+  for (const std::vector<PortChoice>& choices : nearest_ports(m)) {
+    EXPECT_EQ(choices[0].path.path_class, PathClass::pix);
+    EXPECT_EQ(choices[1].path.path_class, PathClass::phb);
+    EXPECT_EQ(choices[7].path.path_class, PathClass::sys);
+    nearest.insert(choices[0].port);
+  }
+  EXPECT_EQ(nearest.size(), 8u);
+  std::vector<Finding> findings = m.findings;
+  for (const Finding& f : examine(m)) findings.push_back(f);
+  for (const Finding& f : findings) EXPECT_EQ(f.severity, Severity::note) << f.id << ": " << f.text;
 }
 
 }  // namespace

@@ -1,0 +1,136 @@
+// Where a machine's type is known from two sources, NCCL's XML and a table of nvidia-smi, both readers say
+// the same of it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "support/corpus.h"
+#include "topology/nccl_xml.h"
+#include "topology/nearest_ports.h"
+#include "topology/smi_matrix.h"
+
+namespace muster::topology {
+namespace {
+
+Machine table(const std::string& name) {
+  return read_smi_matrix(test::text_of(test::corpus() / "smi-topo" / (name + ".txt")), name);
+}
+Machine xml(const std::string& name) {
+  const Cluster c = read_nccl_xml(test::text_of(test::corpus() / "nccl-topo" / (name + ".xml")), name);
+  EXPECT_EQ(c.host_count(), 1);
+  return c.machine_of(0);
+}
+
+// NVLinks of each GPU, by its number.
+std::map<int, int> nvlinks(const Machine& m) {
+  std::map<int, int> r;
+  for (const int g : m.all(Kind::gpu)) r[m.gpu(g).index] = nvlinks_of(m, g).links;
+  return r;
+}
+
+// The devices that are nearest to each GPU, by its number.
+std::map<int, std::set<std::string>> nearest(const Machine& m) {
+  std::map<int, std::set<std::string>> r;
+  const auto choices = nearest_ports(m, {.pxn = false});
+  const std::vector<int> gpus = m.all(Kind::gpu);
+  for (size_t g = 0; g < gpus.size(); ++g)
+    for (const PortChoice& c : choices[g])
+      if (c.path.path_class == choices[g][0].path.path_class)
+        r[m.gpu(gpus[g]).index].insert(m.port(c.port).device);
+  return r;
+}
+
+// Which pairs of GPUs are SYS by PCI, NVLink aside: both formats tell that, while NCCL's has no host bridges
+// to tell PHB from NODE, and a table shows no PCI between GPUs that NVLink joins.
+std::vector<std::string> gpu_cells(const Machine& m) {
+  const SmiTable t = smi_table_of(m);
+  std::vector<std::string> r;
+  for (size_t i = 0; i < t.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (t.devices[i].gpu && t.devices[j].gpu) {
+        const SmiCell& c = t.cell(i, j);
+        r.push_back(c.nvlinks ? c.text() : c.path_class == PathClass::sys ? "SYS" : "near");
+      }
+  return r;
+}
+
+// BM.GPU.H100.8 of Oracle: two ports beside each GPU.
+TEST(TopologyAgreement, EightH100WithSixteenPorts) {
+  MUSTER_NEEDS_CORPUS();
+  const Machine a = table("oci-8xH100-18nic-ANSI"), b = xml("oci-BM.GPU.H100.8"),
+                c = xml("oci-oke-BM.GPU.H100.8");
+  for (const Machine* m : {&a, &b, &c}) {
+    EXPECT_EQ(m->all(Kind::gpu).size(), 8u);
+    for (const auto& [gpu, links] : nvlinks(*m)) EXPECT_EQ(links, 18) << "GPU" << gpu;
+    for (const auto& [gpu, ports] : nearest(*m)) EXPECT_EQ(ports.size(), 2u) << "GPU" << gpu;
+  }
+  EXPECT_EQ(nearest(a), nearest(b));
+  EXPECT_EQ(gpu_cells(a), gpu_cells(b));
+  EXPECT_EQ(gpu_cells(a), gpu_cells(c));
+}
+
+// HGX H200: the same host, whose InfiniBand cards NCCL didn't see.
+TEST(TopologyAgreement, EightH200) {
+  MUSTER_NEEDS_CORPUS();
+  const Machine a = table("simllm-8xH200-8nic-full"), b = xml("simllm-8xH200-vastai");
+  EXPECT_EQ(nvlinks(a), nvlinks(b));
+  EXPECT_EQ(nvlinks(a).size(), 8u);
+  EXPECT_EQ(gpu_cells(a), gpu_cells(b));
+}
+
+// HGX A100: eight with twelve links.
+TEST(TopologyAgreement, EightA100) {
+  MUSTER_NEEDS_CORPUS();
+  const Machine a = table("dgxa100-12nic-first-rows");
+  for (const char* other : {"oci-oke-BM.GPU.A100-v2.8", "oci-oke-BM.GPU4.8"}) {
+    const Machine b = xml(other);
+    EXPECT_EQ(nvlinks(a), nvlinks(b)) << other;
+    EXPECT_EQ(gpu_cells(a), gpu_cells(b)) << other;
+  }
+}
+
+// DGX-1 with V100: the hybrid cube mesh.
+TEST(TopologyAgreement, EightV100) {
+  MUSTER_NEEDS_CORPUS();
+  const Machine a = read_smi_matrix(test::text_of(test::data("smi/hybrid-cube-mesh.txt")),
+                                    "hybrid-cube-mesh"),
+                b = xml("blinkplus-8xV100");
+  EXPECT_EQ(nvlinks(a), nvlinks(b));
+  EXPECT_EQ(gpu_cells(a), gpu_cells(b));
+}
+
+// What is written of an XML file as a table reads with the same classes, in each file of the corpus that is
+// one host.
+TEST(TopologyAgreement, TablesOfXmlFilesReadTheSame) {
+  MUSTER_NEEDS_CORPUS();
+  size_t files = 0;
+  for (const auto& file : test::files_in(test::corpus() / "nccl-topo")) {
+    Cluster c;
+    try {
+      c = read_nccl_xml(test::text_of(file), file.filename().string());
+    } catch (const Error&) {
+      continue;  // cut files, which the reader's own test lists
+    }
+    for (const auto& shape : c.shapes) {
+      SCOPED_TRACE(file);
+      const SmiTable t = smi_table_of(*shape);
+      if (t.devices.empty() || !t.devices[0].gpu) continue;
+      ++files;
+      const Machine again = read_smi_matrix(write_smi_matrix(*shape), "written");
+      for (const Finding& f : again.findings) EXPECT_NE(f.id, "smi-contradiction") << f.text;
+      const SmiTable u = smi_table_of(again);
+      ASSERT_EQ(u.size(), t.size());
+      for (size_t i = 0; i < t.cells.size(); ++i)
+        EXPECT_TRUE(u.cells[i].same(t.cells[i]))
+            << t.devices[i / t.size()].label << " to " << t.devices[i % t.size()].label << ": "
+            << t.cells[i].text() << " became " << u.cells[i].text();
+    }
+  }
+  EXPECT_GT(files, 50u);
+}
+
+}  // namespace
+}  // namespace muster::topology
