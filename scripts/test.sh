@@ -33,11 +33,11 @@ for step; do
     long) build_and_test ci -L long ;;
     asan)
       targets="kernels_test communicator_test executor_test connection_test bootstrap_test support_test perf_data_test uneven_test
-               nccl_api_test nccl_objects_test window_test"
+               nccl_api_test nccl_objects_test status_test window_test"
       build_and_test asan -LE 'long|package' -R "^($(echo $targets | tr ' ' '|'))[.]"
       ;;
     tsan)
-      targets="communicator_test executor_test connection_test bootstrap_test nonblocking_test nccl_api_test window_test"
+      targets="communicator_test executor_test connection_test bootstrap_test nonblocking_test nccl_api_test status_test window_test"
       build_and_test tsan -LE 'long|package' -R "^($(echo $targets | tr ' ' '|'))[.]"
       ;;
     fuzz) scripts/fuzz.sh ;;
