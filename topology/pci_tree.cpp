@@ -30,16 +30,23 @@ std::vector<int> add_pci_tree(Machine& m, std::span<const PciFunction> functions
     for (int up = static_cast<int>(i); up != kNone && !matters[static_cast<size_t>(up)]; up = at(up).parent)
       matters[static_cast<size_t>(up)] = true;
   }
-  std::vector<int> order;
+  std::vector<int> by_address;
   for (size_t i = 0; i < n; ++i)
-    if (matters[i]) order.push_back(static_cast<int>(i));
-  for (const int i : order)
+    if (matters[i]) by_address.push_back(static_cast<int>(i));
+  for (const int i : by_address)
     for (int up = at(i).parent; up != kNone; up = at(up).parent) ++depth[static_cast<size_t>(i)];
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    if (depth[static_cast<size_t>(a)] != depth[static_cast<size_t>(b)])
-      return depth[static_cast<size_t>(a)] < depth[static_cast<size_t>(b)];
-    return at(a).pci.address < at(b).pci.address;
-  });
+  std::stable_sort(by_address.begin(), by_address.end(),
+                   [&](int a, int b) { return at(a).pci.address < at(b).pci.address; });
+  std::vector<int> order;  // by address, but for bridges, which come before what is behind them
+  std::vector<bool> listed(n, false);
+  for (const int i : by_address) {
+    const size_t first = order.size();
+    for (int up = i; up != kNone && !listed[static_cast<size_t>(up)]; up = at(up).parent) {
+      listed[static_cast<size_t>(up)] = true;
+      order.push_back(up);
+    }
+    std::reverse(order.begin() + static_cast<std::ptrdiff_t>(first), order.end());
+  }
 
   // A link has two ends, and a port above that is no node is the other end of it.
   const auto slower_end = [&](const PciFunction& f) {

@@ -18,6 +18,8 @@
 #include "launch.h"
 #include "output.h"
 #include "topology/allowed_cpus.h"
+#include "topology/detect_cpus.h"
+#include "topology/placement.h"
 
 namespace muster::tool {
 namespace {
@@ -34,13 +36,6 @@ void say(const std::string& text) { std::fputs(("muster run: " + text + "\n").c_
 std::string signal_name(int signal) {
   const char* name = sigabbrev_np(signal);
   return name ? fmt::format("signal {} (SIG{})", signal, name) : fmt::format("signal {}", signal);
-}
-
-// The cores of one of n ranks: neighbours, as many as for the others within one. None if there aren't n.
-std::vector<int> share_of(const std::vector<int>& cpus, int rank, int n) {
-  const auto begin = [&](int r) { return cpus.begin() + static_cast<std::ptrdiff_t>(cpus.size()) * r / n; };
-  if (cpus.size() < static_cast<size_t>(n)) return {};
-  return {begin(rank), begin(rank + 1)};
 }
 
 struct Rank {
@@ -93,7 +88,10 @@ class Job {
     const std::string port = std::to_string(find_free_port());
     const std::string key = random_key();
     ranks_.resize(static_cast<size_t>(options_.ranks));
-    const std::vector<int> cpus = allowed_cpus();
+    std::vector<std::vector<int>> cpus(ranks_.size());
+    if (options_.bind)
+      cpus = topology::place_ranks(topology::read_cpus(topology::SystemFiles("")).numas, allowed_cpus(),
+                                   options_.ranks);
     for (int i = 0; i < options_.ranks; ++i) {
       LaunchRequest request;
       request.command = options_.command;
@@ -102,7 +100,7 @@ class Job {
           "LOCAL_WORLD_SIZE=" + n,     "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port,
           "MUSTER_JOB_KEY=" + key};
       request.signal_mask = old_mask_;
-      if (options_.bind) request.cpus = share_of(cpus, i, options_.ranks);
+      request.cpus = cpus[static_cast<size_t>(i)];
       Fd output, error;
       if (options_.prefix) {
         request.output = (output = output_.open(i, STDOUT_FILENO)).get();

@@ -1,0 +1,19 @@
+// Which CPUs the ranks of a host should have.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "topology/machine.h"
+
+namespace muster::topology {
+
+// For each of `ranks` ranks its own CPUs, all of `allowed` (ascending OS indices), neighbours near to one
+// NUMA node where there are as many ranks as nodes or more: ranks are spread evenly over the nodes that have
+// allowed CPUs, and share those of their node. Empty for all where there aren't enough CPUs for one each.
+// Memory need not be placed: the kernel takes it from the node of the CPU that touches it first, or from the
+// nearest that has some.
+std::vector<std::vector<int>> place_ranks(std::span<const Numa> numas, const std::vector<int>& allowed,
+                                          int ranks);
+
+}  // namespace muster::topology
