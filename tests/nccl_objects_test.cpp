@@ -368,5 +368,23 @@ TEST(NcclDevice, TeamsAreSetsOfRanks) {
   EXPECT_EQ(ncclTeamRankToWorld(ranks[1], ncclTeamWorld(ranks[1]), 3), -1);
 }
 
+// Programs that try in a loop don't fill the log.
+TEST(NcclErrors, OfThoseThatDifferInNumbersTenAreLogged) {
+  const test::AllRanks comms(1);
+  const auto fail = [&](int op, const char* what) {
+    float x = 0;
+    EXPECT_NCCL_FAILS(ncclAllReduce(&x, &x, 1, ncclFloat, static_cast<ncclRedOp_t>(op), comms[0], nullptr),
+                      ncclInvalidArgument, what);
+  };
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 30; ++i) fail(7000010 + i, std::to_string(7000010 + i).c_str());
+  void* p = nullptr;
+  EXPECT_NCCL_FAILS(ncclCommDeregister(comms[0], &p), ncclInvalidArgument, "registered range");
+  const std::string log = testing::internal::GetCapturedStderr();
+  for (int i = 0; i < 30; ++i)
+    EXPECT_EQ(log.find(std::to_string(7000010 + i)) != log.npos, i < 10) << log;
+  EXPECT_THAT(log, testing::AllOf(testing::HasSubstr("the tenth like this"), testing::HasSubstr("registered range")));
+}
+
 }  // namespace
 }  // namespace muster

@@ -2,6 +2,7 @@
 
 #include <mutex>
 #include <new>
+#include <unordered_map>
 
 #include "base/log.h"
 #include "nccl/entries.h"
@@ -14,6 +15,24 @@ thread_local std::string t_last_error;
 
 std::mutex g_mutex;
 std::string& g_last_error = *new std::string;  // threads in the background may outlive static objects
+
+// Logs a failure, but of those that differ in numbers only the first ten: programs poll and try in loops.
+void warn(const std::string& text) {
+  constexpr int kMostAlike = 10;
+  constexpr size_t kMostKinds = 1024;
+  static std::unordered_map<std::string, int>& seen = *new std::unordered_map<std::string, int>;
+  std::string kind = text;
+  std::erase_if(kind, [](char c) { return c >= '0' && c <= '9'; });
+  int times = 0;
+  {
+    const std::lock_guard lock(g_mutex);
+    if (seen.size() >= kMostKinds) seen.clear();
+    int& count = seen[kind];
+    if (count == kMostAlike) return;
+    times = ++count;
+  }
+  log_warn("{}{}", text, times == kMostAlike ? " (the tenth like this: further ones are not logged, ncclGetLastError has them)" : "");
+}
 
 struct Failure {
   ncclResult_t code;
@@ -41,7 +60,7 @@ ncclResult_t fail_with_current_exception(Concerns concerns, CommHandle* comm) no
   try {
     const Failure f = current_failure();
     code = f.code;
-    log_warn("{}", f.text);
+    warn(f.text);
     t_last_error = f.text;
     if (comm) comm->set_last_error(f.text);
     std::lock_guard lock(g_mutex);
