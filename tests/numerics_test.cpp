@@ -422,16 +422,24 @@ TEST(Rules, CancellationInEveryPlacement) {
 }
 
 // rank + 1 averages to (n + 1) / 2, and all sums on the way are whole numbers: only dividing, once, can be wrong.
+void check_average(int n) {
+  run_threads(n, [&](Communicator& c, int rank) {
+    for (const size_t count : {size_t{4}, size_t{2000}})
+      EXPECT_EQ(reduced(c, DataType::float32, encode(DataType::float32, static_cast<float>(rank + 1)), RedOp::avg, count),
+                encode(DataType::float32, static_cast<float>(n + 1) / 2))
+          << n << " ranks, " << c.explain("all_reduce", count, DataType::float32, RedOp::avg);
+  });
+}
 TEST(Rules, AveragesOfOddRankCounts) {
   for (const std::string& algorithm : all_reduce_algorithms()) {
     const Variable forced("MUSTER_ALGO", algorithm);
-    for (const int n : {3, 5, 6, 7, 9, 11, 13, 15, 28})
-      run_threads(n, [&](Communicator& c, int rank) {
-        for (const size_t count : {size_t{4}, size_t{2000}})
-          EXPECT_EQ(reduced(c, DataType::float32, encode(DataType::float32, static_cast<float>(rank + 1)), RedOp::avg, count),
-                    encode(DataType::float32, static_cast<float>(n + 1) / 2))
-              << algorithm << ", " << n << " ranks";
-      });
+    for (const int n : {3, 5, 6, 7, 9, 11, 13, 15}) check_average(n);
+  }
+}
+TEST(Rules, AveragesOfTwentyEightRanks) {
+  for (const char* algorithm : {"", "ring", "doubling", "bruck"}) {
+    const Variable forced("MUSTER_ALGO", algorithm);
+    check_average(28);
   }
 }
 

@@ -17,6 +17,7 @@
 
 #include "base/options.h"
 #include "base/text.h"
+#include "comm/nccl_algo.h"
 #include "comm/plan_options.h"
 #include "support/outcome.h"
 #include "support/ranks.h"

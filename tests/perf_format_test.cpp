@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <fstream>
 
-#include "perf/job.h"
 #include "perf/report.h"
+#include "perf/split.h"
 #include "perf/sweep.h"
 
 namespace muster::perf {

@@ -45,8 +45,4 @@ size_t sum_over_jobs(Job& job, size_t of_this_job);
 // The communicators of the ranks [begin, end) of this process, made in one group.
 std::vector<Communicator> make_communicators(const Job& job, int begin, int end);
 
-// The colour that NCCL_TESTS_SPLIT ("MOD 2", "%2", "AND 0x3", "&0b11", "OR 1", "|1", "DIV 4", "/4") or
-// NCCL_TESTS_SPLIT_MASK (hexadecimal) gives a process. Throws invalid_usage for anything else.
-int split_color(int process, const char* split, const char* mask);
-
 }  // namespace muster::perf
