@@ -189,7 +189,9 @@ std::vector<HostPathKind> HostPaths::peers() const {
   const Counts selves = pairs_in_cells(shape_of_, [](int, int) { return false; });
 
   std::vector<HostPathKind> kinds;
-  for (const auto& [shapes, pairs] : all) {
+  for (const auto& entry : all) {
+    const ShapePair& shapes = entry.first;
+    const uint64_t pairs = entry.second;
     const Shape &a = shapes_[static_cast<size_t>(shapes.first)], &b = shapes_[static_cast<size_t>(shapes.second)];
     const int gpus = static_cast<int>(std::min(a.gpus.size(), b.gpus.size()));
     const uint64_t domain = count_of(domains, shapes), leaf = count_of(leaves, shapes) - count_of(both, shapes);
