@@ -1,10 +1,11 @@
 #include "topology/nccl_host.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 #include "base/text.h"
+#include "topology/cpu_set.h"
+#include "topology/gpu_chips.h"
 #include "topology/nccl_text.h"
 #include "topology/network_names.h"
 
@@ -14,7 +15,6 @@ using pugi::xml_node;
 
 namespace {
 
-constexpr int kMostCpus = 16384;  // more than any kernel's NR_CPUS
 constexpr int kMostNumas = 1024;
 constexpr double kMostMbit = 10'000'000;  // 10 Tbit/s: no port of our time comes near
 constexpr double kKnownMbit[] = {1000,   2500,    10'000,  20'000,  25'000,  40'000,   50'000,
@@ -33,32 +33,12 @@ int HostReader::new_node(Kind kind, int parent, std::optional<Pci> pci, decltype
 
 std::vector<int> HostReader::read_affinity(xml_node n) {
   const auto text = doc_.text(n, "affinity");
-  std::string_view mask = text ? trim(*text) : std::string_view();
-  if (mask.starts_with("0x") || mask.starts_with("0X")) mask.remove_prefix(2);
-  std::vector<int> cpus;
-  const auto bad = [&](std::string_view why) {
-    doc_.refuse(n, "affinity=\"{}\" is no mask of CPUs in hexadecimal: {}", printable(*text, 60), why);
-  };
-  // From the right: groups of 32 CPUs, of which leading zeros may be left out. One group alone may be of any
-  // length.
-  const std::vector<std::string_view> groups = split(mask, ',');
-  if (groups.size() > kMostCpus / 32) bad(fmt::format("more than {} CPUs", kMostCpus));
-  int base = 0;
-  for (size_t g = groups.size(); g-- > 0;) {
-    const std::string_view group = trim(groups[g]);
-    if (groups.size() > 1 && group.size() > 8) bad("a group has more than 8 digits");
-    if (group.size() > kMostCpus / 4) bad(fmt::format("more than {} CPUs", kMostCpus));
-    for (size_t d = 0; d < group.size(); ++d) {
-      const std::string_view digit = group.substr(group.size() - 1 - d, 1);
-      int v = 0;
-      if (std::from_chars(digit.data(), digit.data() + 1, v, 16).ec != std::errc())
-        bad(fmt::format("'{}'", printable(digit)));
-      for (int bit = 0; bit < 4; ++bit)
-        if (v >> bit & 1) cpus.push_back(base + static_cast<int>(d) * 4 + bit);
-    }
-    base += 32;
-  }
-  return cpus;
+  if (!text || trim(*text).empty()) return {};
+  auto cpus = parse_cpu_mask(*text);
+  if (!cpus)
+    doc_.refuse(n, "affinity=\"{}\" is no mask of up to {} CPUs (hexadecimal words of 32 bits)",
+                printable(*text, 60), kMostCpus);
+  return *std::move(cpus);
 }
 
 void HostReader::add_cpu(xml_node n) {
@@ -212,7 +192,8 @@ void HostReader::add_pci(xml_node n, int parent) {
 }
 
 void HostReader::add_bare_gpu(xml_node n, int parent, const Pci& pci) {
-  const int gpu = new_node(Kind::gpu, parent, pci, Gpu{}, n);
+  const int gpu =
+      new_node(Kind::gpu, parent, pci, Gpu{.sm = compute_capability_of(pci), .gcn = gcn_of(pci)}, n);
   gpus_.emplace(pci.address, gpu);
   bare_gpus_.push_back(gpu);
 }
@@ -230,10 +211,12 @@ void HostReader::add_gpu(xml_node n, int parent, const Pci& pci) {
            "gcn=\"{}\" is no architecture of a GPU: what its links carry is assumed", printable(*gcn, 60));
   }
   // Next to gcn it is the number of compute units.
-  if (const auto sm = whole(n, "sm", 0, 100'000); sm && !doc_.text(n, "gcn"))
-    g.sm = *sm;
-  else if (!sm && g.gcn == 0)
-    missing(n, "sm", "what its NVLinks carry is assumed");
+  if (const auto sm = whole(n, "sm", 0, 100'000); sm && !doc_.text(n, "gcn")) g.sm = *sm;
+  if (g.sm == 0 && g.gcn == 0) {
+    g.sm = compute_capability_of(pci);
+    g.gcn = gcn_of(pci);
+    if (g.sm == 0 && g.gcn == 0) missing(n, "sm", "what its NVLinks carry is assumed");
+  }
   g.rank = whole(n, "rank", -1, INT32_MAX).value_or(kNone);
   g.gpudirect = answer(n, "gdr");
   const bool numbered = g.index != kNone;

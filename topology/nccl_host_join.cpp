@@ -28,7 +28,7 @@ void HostReader::number_gpus() {
     if (is(at_[static_cast<size_t>(g)], "pci"))
       note(Severity::note, "gpu-details-missing", "", at_[static_cast<size_t>(g)],
            "NCCL asks the driver when it loads the file. For planning add <gpu dev= sm=> and its <nvlink>s.",
-           "{} is a GPU without <gpu>: its model and its NVLinks aren't known", m[g].pci->address.text());
+           "{} is a GPU without <gpu>: its NVLinks aren't known", m[g].pci->address.text());
   }
 }
 

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "topology/gpu_chips.h"
 #include "topology/nccl_xml.h"
 
 namespace muster::topology {
@@ -129,15 +130,16 @@ class Writer {
     });
   }
 
-  // GPUs of which nothing is known need no element, as long as they are counted right without one: in the
-  // order of addresses.
+  // GPUs of which only the chip is known need no element, as long as they are counted right without one: in
+  // the order of addresses.
   void find_silent_gpus() {
     std::vector<int> silent;
     std::set<int> numbers;
     for (const int g : m_.all(Kind::gpu)) {
       const Gpu& d = m_.gpu(g);
-      if (d.sm == 0 && d.gcn == 0 && d.rank == kNone && d.gpudirect == Answer3::unknown && m_[g].pci &&
-          m_[g].pci->is_gpu() && !has_links(g))
+      const std::optional<Pci>& pci = m_[g].pci;
+      if (pci && pci->is_gpu() && d.sm == compute_capability_of(*pci) && d.gcn == gcn_of(*pci) &&
+          d.rank == kNone && d.gpudirect == Answer3::unknown && !has_links(g))
         silent.push_back(g);
       else
         numbers.insert(d.index);

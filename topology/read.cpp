@@ -8,6 +8,7 @@
 #include "topology/cluster_file.h"
 #include "topology/hwloc_xml.h"
 #include "topology/json.h"
+#include "topology/nccl_xml.h"
 #include "topology/smi_matrix.h"
 
 namespace muster::topology {
@@ -167,6 +168,7 @@ Cluster read_topology(std::string_view text, const std::string& name, const Load
     case Format::json: return read_json(text, name);
     case Format::nccl_graph: fail(Result::invalid_argument, "{} is NCCL graph XML: it has rings and trees, and no topology", name);
     case Format::hwloc_xml: return cluster_of(read_hwloc_xml(text, name));
+    case Format::nccl_xml: return read_nccl_xml(text, name);
     case Format::smi_matrix: return cluster_of(read_smi_matrix(text, name));
     default: break;
   }
