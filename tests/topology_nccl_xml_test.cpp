@@ -395,6 +395,16 @@ TEST(NcclXml, NumaNodes) {
   EXPECT_EQ(ids(m), std::vector<std::string>{"duplicate-numa"});
 }
 
+// Partitions of one card.
+TEST(NcclXml, SeveralGpusOfOneDevice) {
+  const Machine m = read(in_cpu("<pci busid=\"0000:01:00.0\" class=\"0x030200\"><gpu dev=\"0\" sm=\"100\"/><gpu dev=\"1\" sm=\"100\"/></pci>" +
+                                gpu_at("0000:02:00.0", 2, "")));
+  EXPECT_EQ(names(m, Kind::gpu), "GPU0 GPU1 GPU2");
+  EXPECT_EQ(ids(m), std::vector<std::string>{"gpus-of-one-device"});
+  EXPECT_EQ(m[m.find("GPU1")].pci->address.text(), "0000:01:00.0");
+  expect_round_trip(m);
+}
+
 // What must be there is asked for by file, line, column, tag and attribute.
 TEST(NcclXml, RequiredAttributes) {
   const std::string good = "<system version=\"1\">\n" + kCpu +

@@ -172,7 +172,8 @@ class Comparison {
     compare(i, "class", hex(x.class_code), hex(y.class_code), hex(0));
     compare(i, "vendor", hex(x.vendor), hex(y.vendor), hex(0));
     compare(i, "device", hex(x.device), hex(y.device), hex(0));
-    compare(i, "GT/s", x.gigatransfers, y.gigatransfers, 0.0);
+    if (!equal(x.gigatransfers, y.gigatransfers) && x.gigatransfers > 0 && y.gigatransfers > 0)
+      say(i, "GT/s", x.gigatransfers, y.gigatransfers);
     compare(i, "lanes", x.lanes, y.lanes, 0);
   }
 

@@ -161,6 +161,10 @@ void HostReader::add_pci(xml_node n, int parent) {
          "Put devices beside each other under the switch they share.",
          "{} has a device and other devices below it: they are taken to be beside it", pci.address.text());
 
+  if (gpus.size() > 1)
+    note(Severity::note, "gpus-of-one-device", "", n, "",
+         "{} has {} GPUs: links to it are taken for the first one's", pci.address.text(), gpus.size());
+
   int below_what = parent;
   for (xml_node g : gpus) add_gpu(g, parent, pci);
   for (xml_node c : nics) add_nic(c, parent, pci);

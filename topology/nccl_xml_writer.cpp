@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -63,11 +64,17 @@ std::string affinity_mask(const std::vector<int>& cpus) {
   return r;
 }
 
+// NCCL reads whole numbers where it writes them.
+std::string number(double v) { return v >= 10'000 ? fmt::format("{:.0f}", v) : fmt::format("{}", v); }
+
 std::string yes_no(Answer3 a) { return a == Answer3::yes ? "1" : "0"; }
 
 class Writer {
  public:
-  explicit Writer(const Machine& m) : m_(m), children_(m.nodes.size()), addresses_(m.nodes.size()) {
+  explicit Writer(const Machine& m)
+      : m_(m), children_(m.nodes.size()), addresses_(m.nodes.size()), linked_(m.nodes.size()) {
+    for (const Link& l : m.links)
+      if (is_nvlink_class(l.kind) || l.kind == LinkKind::c2c) at(linked_, l.a) = at(linked_, l.b) = 1;
     for (int i = 0; i < count(); ++i) {
       if (m[i].parent != kNone) at(children_, m[i].parent).push_back(i);
       if (m[i].pci) taken_.insert(m[i].pci->address);
@@ -124,12 +131,6 @@ class Writer {
     }
   }
 
-  bool has_links(int gpu) const {
-    return std::any_of(m_.links.begin(), m_.links.end(), [&](const Link& l) {
-      return (l.a == gpu || l.b == gpu) && (is_nvlink_class(l.kind) || l.kind == LinkKind::c2c);
-    });
-  }
-
   // GPUs of which only the chip is known need no element, as long as they are counted right without one: in
   // the order of addresses.
   void find_silent_gpus() {
@@ -139,7 +140,7 @@ class Writer {
       const Gpu& d = m_.gpu(g);
       const std::optional<Pci>& pci = m_[g].pci;
       if (pci && pci->is_gpu() && d.sm == compute_capability_of(*pci) && d.gcn == gcn_of(*pci) &&
-          d.rank == kNone && d.gpudirect == Answer3::unknown && !has_links(g))
+          d.rank == kNone && d.gpudirect == Answer3::unknown && !at(linked_, g))
         silent.push_back(g);
       else
         numbers.insert(d.index);
@@ -212,7 +213,9 @@ class Writer {
       a.emplace_back("subsystem_device", fmt::format("0x{:04x}", p.subsystem_device));
     }
     // Of what isn't known nothing is said: NCCL then asks the system.
-    if (p.gigatransfers > 0) a.emplace_back("link_speed", fmt::format("{:.1f} GT/s PCIe", p.gigatransfers));
+    if (p.gigatransfers > 0)
+      a.emplace_back("link_speed", fmt::format("{}{} GT/s PCIe", p.gigatransfers,
+                                               p.gigatransfers == std::floor(p.gigatransfers) ? ".0" : ""));
     if (p.lanes > 0) a.emplace_back("link_width", fmt::format("{}", p.lanes));
     return a;
   }
@@ -232,23 +235,32 @@ class Writer {
     if (any) close(depth, "pci");
   }
 
+  // With the other GPUs of the same function, if there are any: what it is partitioned into.
   void write_gpu(int n, int depth) {
-    const Gpu& g = m_.gpu(n);
-    const bool silent = silent_.contains(n);
-    open(depth, "pci", pci_attributes(n, *at(addresses_, n), g.gcn > 0 ? 0x120000 : 0x030200), !silent);
+    std::vector<int> parts;
+    for (const int c : at(children_, m_[n].parent))
+      if (m_[c].kind == Kind::gpu && *at(addresses_, c) == *at(addresses_, n)) parts.push_back(c);
+    if (parts.front() != n) return;
+    const bool silent = parts.size() == 1 && silent_.contains(n);
+    open(depth, "pci", pci_attributes(n, *at(addresses_, n), m_.gpu(n).gcn > 0 ? 0x120000 : 0x030200),
+         !silent);
     if (silent) return;
+    for (const int part : parts) write_part(part, depth + 1);
+    close(depth, "pci");
+  }
+
+  void write_part(int n, int depth) {
+    const Gpu& g = m_.gpu(n);
     Attributes a;
     if (g.index != kNone) a.emplace_back("dev", fmt::format("{}", g.index));
     if (g.sm > 0) a.emplace_back("sm", fmt::format("{}", g.sm));
     if (g.gcn > 0) a.emplace_back("gcn", fmt::format("{}", g.gcn));
     if (g.rank != kNone) a.emplace_back("rank", fmt::format("{}", g.rank));
     if (g.gpudirect != Answer3::unknown) a.emplace_back("gdr", yes_no(g.gpudirect));
-    const bool links = has_links(n);
-    open(depth + 1, "gpu", a, links);
+    open(depth, "gpu", a, at(linked_, n));
     for (const Link& l : m_.links)
-      if (l.a == n || l.b == n) write_gpu_link(l, l.a == n ? l.b : l.a, depth + 2);
-    if (links) close(depth + 1, "gpu");
-    close(depth, "pci");
+      if (l.a == n || l.b == n) write_gpu_link(l, l.a == n ? l.b : l.a, depth + 1);
+    if (at(linked_, n)) close(depth, "gpu");
   }
 
   void write_gpu_link(const Link& l, int other, int depth) {
@@ -261,7 +273,7 @@ class Writer {
     };
     if (l.kind == LinkKind::c2c) {
       open(depth, "c2c",
-           {{"bw", fmt::format("{:.0f}", l.rate.gb_per_s * 1000 / std::max(1, l.count))},
+           {{"bw", number(l.rate.gb_per_s * 1000 / std::max(1, l.count))},
             {"count", fmt::format("{}", std::max(1, l.count))}},
            false);
     } else if (is_nvlink_class(l.kind) && m_[other].kind == Kind::gpu) {
@@ -301,7 +313,7 @@ class Writer {
       Attributes a{{"name", p.device.empty() ? m_[n].name : p.device}};
       if (p.index != kNone) a.emplace_back("dev", fmt::format("{}", p.index));
       a.emplace_back("latency", fmt::format("{}", p.latency_us));
-      if (p.gbit_per_s > 0) a.emplace_back("speed", fmt::format("{:.0f}", p.gbit_per_s * 1000));
+      if (p.gbit_per_s > 0) a.emplace_back("speed", number(p.gbit_per_s * 1000));
       a.emplace_back("port", fmt::format("{}", p.number));
       if (!p.guid.empty()) a.emplace_back("guid", p.guid);
       if (p.max_connections != 0) a.emplace_back("maxconn", fmt::format("{}", p.max_connections));
@@ -315,6 +327,7 @@ class Writer {
   const Machine& m_;
   std::vector<std::vector<int>> children_;
   std::vector<std::optional<PciAddress>> addresses_;  // of GPUs, PCI switches and cards
+  std::vector<char> linked_;                          // by NVLink, xGMI or C2C
   std::set<PciAddress> taken_;
   std::set<int> silent_;
   bool amd_ = false;
