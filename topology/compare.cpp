@@ -7,9 +7,12 @@
 #include <map>
 #include <set>
 
+#include "topology/paths.h"
+
 namespace muster::topology {
 namespace {
 
+constexpr size_t kMostGpus = 256;           // whose paths are compared
 constexpr uint32_t kMadeUpDomain = 0xffff;  // and above: of files that number what has no address
 
 bool equal(double a, double b) { return std::abs(a - b) <= 1e-3 * std::max(std::abs(a), std::abs(b)); }
@@ -72,6 +75,7 @@ class Comparison {
       if (to_a_[static_cast<size_t>(i)] == kNone)
         lines_.push_back(fmt::format("{}: {}, only in the second", b_[i].name, name_of(b_[i].kind)));
     compare_links();
+    if (!lines_.empty()) compare_classes();
     return std::move(lines_);
   }
 
@@ -222,6 +226,24 @@ class Comparison {
     for (const auto& [key, y] : second)
       if (!first.contains(key))
         lines_.push_back(fmt::format("{} x{}, only in the second", label(key), y.count));
+  }
+
+  // What follows from all this for GPUs: how they reach each other and the ports.
+  void compare_classes() {
+    const std::vector<int> gpus = a_.all(Kind::gpu);
+    if (gpus.size() > kMostGpus) return;
+    for (const int gpu : gpus) {
+      if (to_b(gpu) == kNone) continue;
+      const std::vector<Path> first = paths_from(a_, gpu), second = paths_from(b_, to_b(gpu));
+      for (int i = 0; i < static_cast<int>(a_.nodes.size()); ++i) {
+        if (to_b(i) == kNone || !(a_[i].kind == Kind::port || (a_[i].kind == Kind::gpu && i > gpu))) continue;
+        const PathClass x = first[static_cast<size_t>(i)].path_class,
+                        y = second[static_cast<size_t>(to_b(i))].path_class;
+        if (x != y)
+          lines_.push_back(
+              fmt::format("{} - {}: class {} / {}", a_[gpu].name, a_[i].name, name_of(x), name_of(y)));
+      }
+    }
   }
 
   const Machine &a_, &b_;
