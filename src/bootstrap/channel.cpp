@@ -13,7 +13,7 @@ constexpr std::chrono::seconds kFarewell{
     5};  // what a stopped peer may delay the closing of a finished channel
 }
 
-Channel::Channel(Loop& loop, ProcessFd fd, Events events)
+Channel::Channel(EventLoop& loop, ProcessFd fd, Events events)
     : loop_(loop), fd_(std::move(fd)), events_(std::move(events)) {
   watch_ = loop_.watch(fd_.get(), EPOLLIN, [this] { on_ready(); });
 }
@@ -95,7 +95,7 @@ void Channel::retire(std::unique_ptr<Channel> channel) {
   if (!channel) return;
   channel->loop_.unwatch(std::exchange(channel->watch_, 0));
   channel->ended_ = true;
-  Loop& loop = channel->loop_;
+  EventLoop& loop = channel->loop_;
   loop.post([owner = std::shared_ptr<Channel>(std::move(channel))]() mutable { owner.reset(); });
 }
 
@@ -103,11 +103,11 @@ void Channel::finish(std::unique_ptr<Channel> channel) {
   if (!channel) return;
   if (channel->ended_) return retire(std::move(channel));
   Channel* c = channel.get();
-  Loop& loop = c->loop_;
+  EventLoop& loop = c->loop_;
   // Kept until the peer has closed its end too: closing first, with bytes of the peer unread, would discard
   // ours.
   auto owner = std::make_shared<std::unique_ptr<Channel>>(std::move(channel));
-  const Loop::Handle timer = loop.at(Loop::Clock::now() + kFarewell, [owner] { retire(std::move(*owner)); });
+  const EventLoop::Handle timer = loop.at(EventLoop::Clock::now() + kFarewell, [owner] { retire(std::move(*owner)); });
   c->events_.end = [owner, timer, &loop](int) {
     loop.cancel(timer);
     retire(std::move(*owner));

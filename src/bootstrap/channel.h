@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "bootstrap/loop.h"
+#include "bootstrap/event_loop.h"
 #include "bootstrap/process_fd.h"
 
 namespace muster {
@@ -22,7 +22,7 @@ class Channel {
   };
   static constexpr size_t kMaxMessage = 64 << 20;
 
-  Channel(Loop& loop, ProcessFd fd, Events events);
+  Channel(EventLoop& loop, ProcessFd fd, Events events);
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
   ~Channel();  // closes at once; not from inside one of its own events (use retire)
@@ -42,10 +42,10 @@ class Channel {
   void parse();
   void end(int error);
 
-  Loop& loop_;
+  EventLoop& loop_;
   ProcessFd fd_;
   Events events_;
-  Loop::Handle watch_ = 0;
+  EventLoop::Handle watch_ = 0;
   std::string in_, out_;
   size_t sent_ = 0;       // of out_
   bool writable_ = true;  // false after a failed write: what is left to read still counts

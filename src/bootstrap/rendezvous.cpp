@@ -85,7 +85,7 @@ class Host0 : public std::enable_shared_from_this<Host0> {
     service_.open(name_, m.key,
                   [self = shared_from_this(), check](Arrival a) { self->serve(std::move(a), check); });
     const auto wait = std::min<std::chrono::nanoseconds>(deadline.left(), kLongest);
-    timer_ = service_.loop().at(Loop::Clock::now() + wait, [self = shared_from_this()] { self->end(); });
+    timer_ = service_.loop().at(EventLoop::Clock::now() + wait, [self = shared_from_this()] { self->end(); });
   }
 
  private:
@@ -136,7 +136,7 @@ class Host0 : public std::enable_shared_from_this<Host0> {
   const int size_;
   const UniqueId id_;
   Address at_;
-  Loop::Handle timer_ = 0;
+  EventLoop::Handle timer_ = 0;
   std::set<uint32_t> served_;
 };
 

@@ -27,7 +27,7 @@ class Ring : public std::enable_shared_from_this<Ring> {
   enum Side { prev = 0, next = 1 };
 
   // size >= 2.
-  Ring(Loop& loop, int rank, int size)
+  Ring(EventLoop& loop, int rank, int size)
       : loop_(loop), rank_(rank), size_(size), peers_(static_cast<size_t>(size)) {}
 
   int neighbour(Side side) const { return (rank_ + (side == next ? 1 : size_ - 1)) % size_; }
@@ -76,7 +76,7 @@ class Ring : public std::enable_shared_from_this<Ring> {
   void require_not_cancelled(Deadline deadline);
   void fail_exchange(Result code, const std::string& why);  // tells the others, throws
 
-  Loop& loop_;
+  EventLoop& loop_;
   const int rank_, size_;
 
   // Loop thread only.

@@ -122,7 +122,7 @@ Root::~Root() {
 void Root::admit(Arrival arrival) {
   const uint64_t n = ++arrivals_;
   Member& m = members_[n];
-  m.timer = service_.loop().at(Loop::Clock::now() + kJoinTime, [this, n] { drop(members_.find(n)); });
+  m.timer = service_.loop().at(EventLoop::Clock::now() + kJoinTime, [this, n] { drop(members_.find(n)); });
   m.channel = std::make_unique<Channel>(service_.loop(), std::move(arrival.fd),
                                         Channel::Events{[self = weak_from_this(), n](std::string_view text) {
                                                           if (auto s = self.lock()) s->on_message(n, text);
@@ -229,7 +229,7 @@ void Root::on_message(uint64_t n, std::string_view message) {
     return split.empty() ? complete() : give_up(Result::invalid_usage, split);
   }
   // When the first of them loses patience there can't be a communicator any more.
-  deadline_ = std::min(deadline_, Loop::Clock::now() + std::chrono::milliseconds(j->patience));
+  deadline_ = std::min(deadline_, EventLoop::Clock::now() + std::chrono::milliseconds(j->patience));
   set_timer();
 }
 

@@ -61,7 +61,7 @@ class Root : public std::enable_shared_from_this<Root> {
   struct Member {
     std::unique_ptr<Channel> channel;
     std::optional<Join> join;
-    Loop::Handle timer = 0;
+    EventLoop::Handle timer = 0;
   };
   using Members = std::map<uint64_t, Member>;  // by order of arrival
 
@@ -87,8 +87,8 @@ class Root : public std::enable_shared_from_this<Root> {
   uint64_t arrivals_ = 0;
   int nranks_ = 0, roots_ = 1, root_ = 0;  // as the first to come said
   std::map<int, uint64_t> by_rank_;
-  Loop::Clock::time_point deadline_ = Loop::Clock::time_point::max();
-  Loop::Handle timer_ = 0;
+  EventLoop::Clock::time_point deadline_ = EventLoop::Clock::time_point::max();
+  EventLoop::Handle timer_ = 0;
 };
 
 // "rank 3 (host h, pid 7)"

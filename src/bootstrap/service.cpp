@@ -156,9 +156,9 @@ void Service::on_connection(Listener& listener) {
         if (may_complain())
           log_warn("can't accept a connection: {}. Raise the limit of open files (ulimit -n)",
                    describe_errno(errno));
-        const Loop::Handle watch = listener.watch;
+        const EventLoop::Handle watch = listener.watch;
         loop_.change(watch, 0);
-        loop_.at(Loop::Clock::now() + std::chrono::milliseconds(100),
+        loop_.at(EventLoop::Clock::now() + std::chrono::milliseconds(100),
                  [this, watch] { loop_.change(watch, EPOLLIN); });
       }
       return;
@@ -168,7 +168,7 @@ void Service::on_connection(Listener& listener) {
     const GuestAt g = guests_.emplace(guests_.end());
     g->fd = ProcessFd(fd);
     tune_stream(fd);
-    g->timer = loop_.at(Loop::Clock::now() + kGuestTime, [this, g] { dismiss(g); });
+    g->timer = loop_.at(EventLoop::Clock::now() + kGuestTime, [this, g] { dismiss(g); });
     g->watch = loop_.watch(fd, EPOLLIN, [this, g] { on_guest(g); });
   }
 }
@@ -182,8 +182,8 @@ void Service::require_accepting() const {
 
 // Strangers decide how often they come; they must not fill the log.
 bool Service::may_complain() {
-  const auto now = Loop::Clock::now();
-  if (last_complaint_ != Loop::Clock::time_point{} && now - last_complaint_ < kComplaints) return false;
+  const auto now = EventLoop::Clock::now();
+  if (last_complaint_ != EventLoop::Clock::time_point{} && now - last_complaint_ < kComplaints) return false;
   last_complaint_ = now;
   return true;
 }

@@ -16,7 +16,7 @@
 #include "bootstrap/address.h"
 #include "bootstrap/handshake.h"
 #include "bootstrap/interfaces.h"
-#include "bootstrap/loop.h"
+#include "bootstrap/event_loop.h"
 
 namespace muster {
 
@@ -40,7 +40,7 @@ class Service {
   static Service& get();
   static Service* existing();  // null if never started here
 
-  Loop& loop() { return loop_; }
+  EventLoop& loop() { return loop_; }
 
   // Throws system_error when this process hasn't been able to accept connections for a second, so that whoever waits for
   // one need not wait for its deadline. Any thread.
@@ -75,14 +75,14 @@ class Service {
   };
   struct Listener {
     ProcessFd fd;
-    Loop::Handle watch = 0;
+    EventLoop::Handle watch = 0;
     Address address;
     Source source;
   };
   // A connection that hasn't proved anything yet.
   struct Guest {
     ProcessFd fd;
-    Loop::Handle watch = 0, timer = 0;
+    EventLoop::Handle watch = 0, timer = 0;
     std::string in, hello, reply;
     Key key{};
     EndpointName wanted;
@@ -100,7 +100,7 @@ class Service {
   bool may_complain();
   const Key* key_of(const EndpointName& name) const;
 
-  Loop loop_;
+  EventLoop loop_;
   std::map<std::pair<Address, std::string>, std::unique_ptr<Listener>>
       listeners_;  // by source address and port range
   std::map<Address, std::unique_ptr<Listener>> fixed_;
@@ -112,7 +112,7 @@ class Service {
   std::map<EndpointName, Retired> retired_;
   std::deque<EndpointName> retired_order_;
   std::list<Guest> guests_;
-  Loop::Clock::time_point last_complaint_{};
+  EventLoop::Clock::time_point last_complaint_{};
   std::atomic<int> refusals_{0};      // accept() failed so many times in a row, 100 ms apart
   std::atomic<int> refusal_error_{0};  // errno of the last one
 };

@@ -31,22 +31,24 @@ CallTimes& CallTimes::of_process() {
   return *times;
 }
 
-void CallTimes::add(RankControl& control) {
+void CallTimes::add(const std::shared_ptr<Segment>& segment, int rank) {
   const std::lock_guard lock(mutex_);
-  controls_.insert(&control);
+  places_.push_back({segment, rank});
   if (!std::exchange(looking_, true)) Service::get().loop().post([this] { look(); });
 }
 
-void CallTimes::remove(RankControl& control) {
-  const std::lock_guard lock(mutex_);
-  controls_.erase(&control);
-}
-
 void CallTimes::look() {
+  std::vector<std::shared_ptr<Segment>> held;  // the last holder of one may go meanwhile: it ends without the lock
   const std::lock_guard lock(mutex_);
-  const auto now = Loop::Clock::now();
-  for (RankControl* c : controls_) note_times(*c, std::chrono::nanoseconds(now.time_since_epoch()).count());
-  looking_ = !controls_.empty();
+  const auto now = EventLoop::Clock::now();
+  std::erase_if(places_, [&](const Place& p) {
+    std::shared_ptr<Segment> segment = p.segment.lock();
+    if (!segment) return true;
+    note_times(segment->control(p.rank), std::chrono::nanoseconds(now.time_since_epoch()).count());
+    held.push_back(std::move(segment));
+    return false;
+  });
+  looking_ = !places_.empty();
   if (looking_) Service::get().loop().at(now + kLookEvery, [this] { look(); });
 }
 

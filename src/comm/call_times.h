@@ -2,10 +2,11 @@
 // so that no call reads a clock.
 #pragma once
 
+#include <memory>
 #include <mutex>
-#include <set>
+#include <vector>
 
-#include "transports/shm/segment_head.h"
+#include "transports/shm/segment.h"
 
 namespace muster {
 
@@ -13,15 +14,19 @@ namespace muster {
 class CallTimes {
  public:
   static CallTimes& of_process();
-  void add(RankControl& control);
-  void remove(RankControl& control);  // it may be gone afterwards; it need not have been added
+  // Until nobody else holds the segment.
+  void add(const std::shared_ptr<Segment>& segment, int rank);
 
  private:
+  struct Place {
+    std::weak_ptr<Segment> segment;
+    int rank;
+  };
   CallTimes() = default;
   void look();
 
   std::mutex mutex_;
-  std::set<RankControl*> controls_;
+  std::vector<Place> places_;
   bool looking_ = false;  // the timer is set
 };
 

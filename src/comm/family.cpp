@@ -64,13 +64,12 @@ void Family::enter(const std::shared_ptr<Impl>& member) {
     members_[member->id] = member;
     dead = dead_;
   }
-  if (member->segment) CallTimes::of_process().add(member->segment->control(member->rank));
+  if (member->segment) CallTimes::of_process().add(member->segment, member->rank);
   for (const int rank : dead)
     tell_of_death(*member, rank, "it had died before this communicator was complete", id_);
 }
 
 void Family::leave(Impl& member) noexcept {
-  if (member.segment) CallTimes::of_process().remove(member.segment->control(member.rank));
   {
     const std::lock_guard lock(mutex_);
     members_.erase(member.id);

@@ -32,7 +32,7 @@ void require_frames(std::string_view stream) {
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static auto* loop = new Loop;  // its thread has no end
+  static auto* loop = new EventLoop;  // its thread has no end
   const auto ring = std::make_shared<Ring>(*loop, 1, 3);
   std::array<ProcessFd, 2> ends;
   for (const Ring::Side side : {Ring::prev, Ring::next}) {

@@ -17,7 +17,7 @@ constexpr size_t kMostMembers = 6;
 Deadline soon() { return Deadline::after(std::chrono::seconds(10)); }
 
 // All that was sent before has been read.
-void settle(Loop& loop) {
+void settle(EventLoop& loop) {
   for (int i = 0; i < 2; ++i) loop.call([] {});
 }
 

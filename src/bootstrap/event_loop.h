@@ -14,14 +14,14 @@
 
 namespace muster {
 
-class Loop {
+class EventLoop {
  public:
   using Clock = std::chrono::steady_clock;
   using Handle = uint64_t;  // of a watched descriptor or a timer; never reused; 0: none
 
-  Loop();  // starts the thread, "muster-svc", with all signals blocked; it runs as long as the process
-  Loop(const Loop&) = delete;
-  Loop& operator=(const Loop&) = delete;
+  EventLoop();  // starts the thread, "muster-svc", with all signals blocked; it runs as long as the process
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
 
   void post(std::function<void()> task);         // any thread; returns at once; tasks run in the order posted
   void call(const std::function<void()>& task);  // any thread; returns, or throws, when the task has

@@ -1,4 +1,4 @@
-#include "bootstrap/loop.h"
+#include "bootstrap/event_loop.h"
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -26,7 +26,7 @@ void guarded(const std::function<void()>& task) {
 
 }  // namespace
 
-Loop::Loop() : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+EventLoop::EventLoop() : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!epoll_ || !wake_)
     fail_errno(errno, "the bootstrap service can't start (epoll_create1, eventfd)",
                "Raise the limit of open files");
@@ -48,7 +48,7 @@ Loop::Loop() : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXE
   call([] {});
 }
 
-void Loop::post(std::function<void()> task) {
+void EventLoop::post(std::function<void()> task) {
   {
     const std::lock_guard lock(mutex_);
     posted_.push_back(std::move(task));
@@ -57,7 +57,7 @@ void Loop::post(std::function<void()> task) {
   [[maybe_unused]] const ssize_t n = write(wake_.get(), &one, sizeof one);
 }
 
-void Loop::call(const std::function<void()>& task) {
+void EventLoop::call(const std::function<void()>& task) {
   if (on_thread()) return task();
   std::mutex mutex;
   std::condition_variable changed;
@@ -78,7 +78,7 @@ void Loop::call(const std::function<void()>& task) {
   if (error) std::rethrow_exception(error);
 }
 
-Loop::Handle Loop::watch(int fd, uint32_t epoll_events, std::function<void()> ready) {
+EventLoop::Handle EventLoop::watch(int fd, uint32_t epoll_events, std::function<void()> ready) {
   const Handle h = ++last_handle_;
   epoll_event e{};
   e.events = epoll_events;
@@ -88,7 +88,7 @@ Loop::Handle Loop::watch(int fd, uint32_t epoll_events, std::function<void()> re
   return h;
 }
 
-void Loop::change(Handle watch, uint32_t epoll_events) {
+void EventLoop::change(Handle watch, uint32_t epoll_events) {
   const auto w = watches_.find(watch);
   if (w == watches_.end()) return;
   epoll_event e{};
@@ -97,28 +97,28 @@ void Loop::change(Handle watch, uint32_t epoll_events) {
   epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, w->second.fd, &e);
 }
 
-void Loop::unwatch(Handle watch) {
+void EventLoop::unwatch(Handle watch) {
   const auto w = watches_.find(watch);
   if (w == watches_.end()) return;
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, w->second.fd, nullptr);
   watches_.erase(w);
 }
 
-Loop::Handle Loop::at(Clock::time_point when, std::function<void()> task) {
+EventLoop::Handle EventLoop::at(Clock::time_point when, std::function<void()> task) {
   const Handle h = ++last_handle_;
   timers_.emplace(std::pair{when, h}, std::move(task));
   timer_times_.emplace(h, when);
   return h;
 }
 
-void Loop::cancel(Handle timer) {
+void EventLoop::cancel(Handle timer) {
   const auto t = timer_times_.find(timer);
   if (t == timer_times_.end()) return;
   timers_.erase({t->second, timer});
   timer_times_.erase(t);
 }
 
-void Loop::run_posted() {
+void EventLoop::run_posted() {
   std::vector<std::function<void()>> tasks;
   {
     const std::lock_guard lock(mutex_);
@@ -127,7 +127,7 @@ void Loop::run_posted() {
   for (const auto& task : tasks) guarded(task);
 }
 
-void Loop::run_timers() {
+void EventLoop::run_timers() {
   const auto now = Clock::now();
   while (!timers_.empty() && timers_.begin()->first.first <= now) {
     auto node = timers_.extract(timers_.begin());
@@ -136,14 +136,14 @@ void Loop::run_timers() {
   }
 }
 
-int Loop::milliseconds_to_next_timer() const {
+int EventLoop::milliseconds_to_next_timer() const {
   if (timers_.empty()) return -1;
   const auto left = timers_.begin()->first.first - Clock::now();
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
   return static_cast<int>(std::clamp<long long>(ms, 0, 1 << 30));
 }
 
-void Loop::run() {
+void EventLoop::run() {
   for (;;) {
     epoll_event events[64];
     const int n = epoll_wait(epoll_.get(), events, std::size(events), milliseconds_to_next_timer());
