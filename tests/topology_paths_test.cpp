@@ -68,6 +68,16 @@ TEST(Paths, ClassesOfPci) {
   EXPECT_EQ(h.between(h.gpu4, h.numa0), PathClass::sys);
 }
 
+// A file says less of one device than of another: in neither direction is more made of it.
+TEST(Paths, WithAndWithoutHostBridge) {
+  House h;
+  const int bare = h.gpu(5, h.numa0, "60:00.0");
+  h.finish();
+  EXPECT_EQ(h.between(bare, h.gpu2), PathClass::phb);
+  EXPECT_EQ(h.between(bare, h.numa0), PathClass::phb);
+  EXPECT_EQ(h.between(bare, h.gpu4), PathClass::sys);
+}
+
 TEST(Paths, TheNarrowestLinkCounts) {
   House h;
   h.finish();

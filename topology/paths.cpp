@@ -38,9 +38,9 @@ struct Edge {
   int to, link;
 };
 
-// The class that a link alone gives to the paths over it. Where a host bridge meets its NUMA node it depends on whether
-// the path goes through that node.
-PathClass class_of(const Machine& m, const Link& l, int from, int to, int source) {
+// The class that a link alone gives to the paths over it. Where a NUMA node meets a host bridge it depends on whether the
+// path came from another one (`before`).
+PathClass class_of(const Machine& m, const Link& l, int from, int to, int before) {
   switch (l.kind) {
     case LinkKind::nvlink:
     case LinkKind::xgmi: return PathClass::nvl;
@@ -52,8 +52,7 @@ PathClass class_of(const Machine& m, const Link& l, int from, int to, int source
   const Kind a = m[from].kind, b = m[to].kind;
   const auto is = [&](Kind x, Kind y) { return (a == x && b == y) || (a == y && b == x); };
   if (is(Kind::host_bridge, Kind::numa)) {
-    if (a == Kind::numa) return from == source ? PathClass::phb : PathClass::node;
-    return PathClass::phb;
+    return a == Kind::numa && before != kNone && m[before].kind == Kind::host_bridge ? PathClass::node : PathClass::phb;
   }
   if (a == Kind::numa || b == Kind::numa || a == Kind::host_bridge || b == Kind::host_bridge) return PathClass::phb;
   if (a == Kind::pci_switch && b == Kind::pci_switch) return PathClass::pxb;
@@ -94,7 +93,7 @@ std::vector<std::array<Label, 2>> widest(const Machine& m, const std::vector<std
     for (const Edge& next : edges[static_cast<size_t>(e.node)]) {
       const Link& l = m.links[static_cast<size_t>(next.link)];
       const bool nv = is_nvlink_class(l.kind);
-      if (class_of(m, l, e.node, next.to, from) > most) continue;
+      if (class_of(m, l, e.node, next.to, at.before_node) > most) continue;
       if (kind == Kind::gpu && e.node != from && (!nv || most < PathClass::nvb || m[next.to].kind != Kind::gpu)) continue;
       // Behind a card are its own ports only, and a port's way out is its card.
       if (kind == Kind::nic && e.node != from && m[next.to].kind != Kind::port && m[from].kind != Kind::port) continue;
