@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bootstrap/bootstrap.h"
+#include "comm/agreed_cluster.h"
 #include "muster/muster.h"
 #include "transports/shm/segment.h"
 
@@ -36,6 +37,7 @@ class Family {
 
   // --- set while the first communicator is made ---
   std::vector<Profile> profiles;     // by rank of the first communicator
+  AgreedCluster hosts;               // by rank of the first communicator; empty for one rank
   std::shared_ptr<Segment> segment;  // the file's first; null for one rank
 
   // Room for one more communicator; also for one rank, which needs only the number.

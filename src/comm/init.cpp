@@ -10,7 +10,9 @@
 #include "base/process.h"
 #include "base/thread.h"
 #include "bootstrap/unique_id.h"
+#include "comm/agreed_cluster.h"
 #include "comm/card.h"
+#include "comm/host_topology.h"
 #include "comm/init.h"
 #include "comm/places.h"
 #include "comm/plan_options.h"
@@ -107,6 +109,18 @@ Profile read_profile(const Card& c, const std::string& numbering) {
   return p;
 }
 
+void find_hosts(Impl& impl, const std::vector<Card>& cards, Deadline deadline) {
+  std::vector<std::string> identities, names;
+  for (const Card& c : cards) {
+    identities.push_back(c.text("identity"));
+    names.push_back(c.text("host"));
+  }
+  const auto look = [&] { return host_topology(impl.options); };
+  impl.family->hosts = agree_on_cluster(impl.family->bootstrap(), identities, names, look, deadline);
+  dump_topology(impl.options, impl.rank);
+  log_info(Topic::graph, "communicator {}: {}", impl.name, summary(impl.family->hosts));
+}
+
 // The ranks have met.
 void join(const std::shared_ptr<Impl>& impl, Deadline deadline) {
   Bootstrap& bootstrap = impl->family->bootstrap();
@@ -119,6 +133,7 @@ void join(const std::shared_ptr<Impl>& impl, Deadline deadline) {
   compare(cards);
   apply_plan_options(impl->options, impl->config, impl->inputs);
   require_one_host(cards);
+  find_hosts(*impl, cards, deadline);
 
   const std::string& numbering = cards[static_cast<size_t>(impl->rank)].text("pid namespace");
   for (const Card& c : cards) impl->family->profiles.push_back(read_profile(c, numbering));
@@ -158,6 +173,7 @@ void meet(const std::shared_ptr<Impl>& impl, const std::vector<UniqueId>& ids) {
       impl->family->profiles.push_back(read_profile(introduce(impl->options), {}));
       take_places(*impl);
       impl->family->enter(impl);
+      dump_topology(impl->options, impl->rank);
     } else {
       join(impl, deadline);
     }
