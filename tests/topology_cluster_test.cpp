@@ -26,8 +26,12 @@ using testing::StartsWith;
 
 std::string no_files(const std::string& path) { fail(Result::invalid_argument, "no file {} here", path); }
 
-Cluster cluster(const std::string& text, const Loader& load = no_files) { return read_cluster_file(text, "c.json", load); }
-Machine host(const std::string& json) { return *cluster("{\"muster_cluster\": 1, \"hosts\": [{\"host\": " + json + "}]}").shapes[0]; }
+Cluster cluster(const std::string& text, const Loader& load = no_files) {
+  return read_cluster_file(text, "c.json", load);
+}
+Machine host(const std::string& json) {
+  return *cluster("{\"muster_cluster\": 1, \"hosts\": [{\"host\": " + json + "}]}").shapes[0];
+}
 
 std::string refusal(const std::string& text, const Loader& load = no_files) {
   try {
@@ -77,9 +81,11 @@ TEST(ClusterFile, FilesAreLookedForBesideIt) {
   std::vector<std::string> asked;
   const auto load = [&](const std::string& path) {
     asked.push_back(path);
-    return std::string(R"({"muster_topology": 1, "shapes": [{"nodes": [{"name": "NUMA0", "kind": "numa"}], "links": []}], "hosts": [{"shape": 0}]})");
+    return std::string(
+        R"({"muster_topology": 1, "shapes": [{"nodes": [{"name": "NUMA0", "kind": "numa"}], "links": []}], "hosts": [{"shape": 0}]})");
   };
-  const std::string text = R"({"muster_cluster": 1, "hosts": [{"count": 4, "file": "host.json"}, {"file": "/etc/other.json"}, {"file": "host.json"}]})";
+  const std::string text =
+      R"({"muster_cluster": 1, "hosts": [{"count": 4, "file": "host.json"}, {"file": "/etc/other.json"}, {"file": "host.json"}]})";
   const Cluster c = read_cluster_file(text, "plans/c.json", load);
   EXPECT_THAT(asked, testing::ElementsAre("plans/host.json", "/etc/other.json"));
   EXPECT_EQ(c.shapes.size(), 2u);
@@ -87,16 +93,21 @@ TEST(ClusterFile, FilesAreLookedForBesideIt) {
 }
 
 TEST(ClusterFile, SaysWhereItIsWrong) {
-  const auto with_host = [](const std::string& members) { return "{\"muster_cluster\": 1,\n \"hosts\": [{\"host\": {" + members + "}}]}"; };
+  const auto with_host = [](const std::string& members) {
+    return "{\"muster_cluster\": 1,\n \"hosts\": [{\"host\": {" + members + "}}]}";
+  };
   EXPECT_THAT(refusal(""), StartsWith("c.json:1:1: no well-formed JSON: "));
-  EXPECT_THAT(refusal("{\"muster_cluster\": 1,\n  \"hosts\" [}"), StartsWith("c.json:2:11: no well-formed JSON: "));
+  EXPECT_THAT(refusal("{\"muster_cluster\": 1,\n  \"hosts\" [}"),
+              StartsWith("c.json:2:11: no well-formed JSON: "));
   EXPECT_THAT(refusal("[]"), HasSubstr("c.json:1:1: an object is wanted, not a list"));
   EXPECT_THAT(refusal("{\"hosts\": []}"), HasSubstr("'muster_cluster' is missing"));
-  EXPECT_THAT(refusal("{\"muster_cluster\": 2, \"hosts\": []}"), HasSubstr("c.json:1:2: 'muster_cluster': 2 is not in 1..1"));
+  EXPECT_THAT(refusal("{\"muster_cluster\": 2, \"hosts\": []}"),
+              HasSubstr("c.json:1:2: 'muster_cluster': 2 is not in 1..1"));
   EXPECT_THAT(refusal("{\"muster_cluster\": 1, \"hosts\": []}"), HasSubstr("at least one group of hosts"));
   EXPECT_EQ(refusal("{\"muster_cluster\": 1,\n \"hosts\": [{\"ready\": \"dgx-a100\"}],\n    \"fabrik\": {}}"),
             "c.json:3:5: 'fabrik': is not known here. Is 'fabric' meant?");
-  EXPECT_EQ(refusal(with_host("\"gpus\": 8, \"nvlink_per_gpu\": 12")), "c.json:2:33: 'nvlink_per_gpu': is not known here. Is 'nvlinks_per_gpu' meant?");
+  EXPECT_EQ(refusal(with_host("\"gpus\": 8, \"nvlink_per_gpu\": 12")),
+            "c.json:2:33: 'nvlink_per_gpu': is not known here. Is 'nvlinks_per_gpu' meant?");
   EXPECT_EQ(refusal(with_host("\"gpus\": 8, \"gpus\": 8")), "c.json:2:33: 'gpus': is there twice");
   EXPECT_THAT(refusal(with_host("\"gpus\": 257")), HasSubstr("c.json:2:22: 'gpus': 257 is not in 0..256"));
   EXPECT_THAT(refusal(with_host("\"gpus\": -1")), HasSubstr("-1 is not in"));
@@ -106,22 +117,39 @@ TEST(ClusterFile, SaysWhereItIsWrong) {
   EXPECT_THAT(refusal(with_host("\"gbit_per_s\": 0")), HasSubstr("is not in"));
   EXPECT_THAT(refusal(with_host("\"gpus\": 18446744073709551615")), HasSubstr("is not in 0..256"));
   EXPECT_THAT(refusal(with_host("\"network\": \"infiniband \"")), HasSubstr("Is \"infiniband\" meant?"));
-  EXPECT_THAT(refusal(with_host("\"network\": \"myrinet\"")), HasSubstr("known are infiniband, roce, ethernet, efa"));
+  EXPECT_THAT(refusal(with_host("\"network\": \"myrinet\"")),
+              HasSubstr("known are infiniband, roce, ethernet, efa"));
   EXPECT_THAT(refusal(with_host("\"cpu\": \"z80\"")), HasSubstr("known are broadwell"));
-  EXPECT_THAT(refusal(with_host("\"gpus\": 8, \"nvswitches\": 6")), HasSubstr("'nvlinks_per_gpu' is missing"));
-  EXPECT_THAT(refusal(with_host("\"gpus\": 8, \"nvlinks_per_gpu\": 12")), HasSubstr("12 links don't go to 7 other GPUs alike"));
-  EXPECT_THAT(refusal(with_host("\"gpus\": 2, \"nvlink_pairs\": [[0,1,2],[1,0,2]]")), HasSubstr("GPUs 1 and 0 are joined twice"));
+  EXPECT_THAT(refusal(with_host("\"gpus\": 8, \"nvswitches\": 6")),
+              HasSubstr("'nvlinks_per_gpu' is missing"));
+  EXPECT_THAT(refusal(with_host("\"gpus\": 8, \"nvlinks_per_gpu\": 12")),
+              HasSubstr("12 links don't go to 7 other GPUs alike"));
+  EXPECT_THAT(refusal(with_host("\"gpus\": 2, \"nvlink_pairs\": [[0,1,2],[1,0,2]]")),
+              HasSubstr("GPUs 1 and 0 are joined twice"));
   EXPECT_THAT(refusal(with_host("\"gpus\": 2, \"nvlink_pairs\": [[0,2,2]]")), HasSubstr("2 is not in 0..1"));
-  EXPECT_THAT(refusal(with_host("\"gpus\": 2, \"nvlink_pairs\": [[0,0,2]]")), HasSubstr("no links to itself"));
-  EXPECT_THAT(refusal(with_host("\"gpus\": 2, \"nvlink_pairs\": [0,1]")), HasSubstr("[GPU, GPU, LINKS] is wanted"));
-  EXPECT_THAT(refusal(with_host("\"packages\": 2, \"numa_nodes\": 3")), HasSubstr("2 packages don't hold 3 NUMA nodes alike"));
-  EXPECT_THAT(refusal(R"({"muster_cluster": 1, "hosts": [{"count": 0, "ready": "dgx-a100"}]})"), HasSubstr("'count': 0 is not in"));
-  EXPECT_THAT(refusal(R"({"muster_cluster": 1, "hosts": [{"count": 1000000, "ready": "dgx-a100"}, {"ready": "dgx-a100"}]})"), HasSubstr("more than 1000000 hosts"));
-  EXPECT_THAT(refusal(R"({"muster_cluster": 1, "hosts": [{}]})"), HasSubstr("one of 'ready', 'file' and 'host' is wanted"));
-  EXPECT_THAT(refusal(R"({"muster_cluster": 1, "hosts": [{"ready": "dgx-h100", "file": "x"}]})"), HasSubstr("one of 'ready', 'file' and 'host'"));
-  EXPECT_THAT(refusal(R"({"muster_cluster": 1, "hosts": [{"ready": "dgx"}]})"), HasSubstr("known are dgx-1v, dgx-a100, dgx-h100"));
-  EXPECT_THAT(refusal(R"({"muster_cluster": 1, "hosts": [{"file": "x.xml"}]})"), HasSubstr("c.json:1:34: 'file': x.xml: no file x.xml here"));
-  const auto itself = [](const std::string&) { return std::string(R"({"muster_cluster": 1, "hosts": [{"file": "c.json"}]})"); };
+  EXPECT_THAT(refusal(with_host("\"gpus\": 2, \"nvlink_pairs\": [[0,0,2]]")),
+              HasSubstr("no links to itself"));
+  EXPECT_THAT(refusal(with_host("\"gpus\": 2, \"nvlink_pairs\": [0,1]")),
+              HasSubstr("[GPU, GPU, LINKS] is wanted"));
+  EXPECT_THAT(refusal(with_host("\"packages\": 2, \"numa_nodes\": 3")),
+              HasSubstr("2 packages don't hold 3 NUMA nodes alike"));
+  EXPECT_THAT(refusal(R"({"muster_cluster": 1, "hosts": [{"count": 0, "ready": "dgx-a100"}]})"),
+              HasSubstr("'count': 0 is not in"));
+  EXPECT_THAT(
+      refusal(
+          R"({"muster_cluster": 1, "hosts": [{"count": 1000000, "ready": "dgx-a100"}, {"ready": "dgx-a100"}]})"),
+      HasSubstr("more than 1000000 hosts"));
+  EXPECT_THAT(refusal(R"({"muster_cluster": 1, "hosts": [{}]})"),
+              HasSubstr("one of 'ready', 'file' and 'host' is wanted"));
+  EXPECT_THAT(refusal(R"({"muster_cluster": 1, "hosts": [{"ready": "dgx-h100", "file": "x"}]})"),
+              HasSubstr("one of 'ready', 'file' and 'host'"));
+  EXPECT_THAT(refusal(R"({"muster_cluster": 1, "hosts": [{"ready": "dgx"}]})"),
+              HasSubstr("known are dgx-1v, dgx-a100, dgx-h100"));
+  EXPECT_THAT(refusal(R"({"muster_cluster": 1, "hosts": [{"file": "x.xml"}]})"),
+              HasSubstr("c.json:1:34: 'file': x.xml: no file x.xml here"));
+  const auto itself = [](const std::string&) {
+    return std::string(R"({"muster_cluster": 1, "hosts": [{"file": "c.json"}]})");
+  };
   EXPECT_THAT(refusal(itself(""), itself), HasSubstr("it describes a cluster, and a host is wanted"));
   std::string deep = "{\"muster_cluster\": ";
   for (int i = 0; i < 100'000; ++i) deep += '[';
@@ -147,9 +175,11 @@ TEST(ReadyHosts, AreWhatTheirVendorsSay) {
     double gbit_per_s;
   };
   const std::vector<Known> known = {
-      {"dgx-1v", 8, 70, 6, 4, 100},      {"dgx-a100", 8, 80, 12, 8, 200},  {"dgx-h100", 8, 90, 18, 8, 400},    {"hgx-h200", 8, 90, 18, 8, 400},
-      {"dgx-b200", 8, 100, 18, 8, 400},  {"gb200-nvl4", 4, 100, 18, 4, 400}, {"gb200-nvl72", 4, 100, 18, 4, 400}, {"aws-p4d", 8, 80, 12, 4, 100},
-      {"aws-p5", 8, 90, 18, 32, 100},    {"rtx4090-8", 8, 89, 0, 1, 100},
+      {"dgx-1v", 8, 70, 6, 4, 100},        {"dgx-a100", 8, 80, 12, 8, 200},
+      {"dgx-h100", 8, 90, 18, 8, 400},     {"hgx-h200", 8, 90, 18, 8, 400},
+      {"dgx-b200", 8, 100, 18, 8, 400},    {"gb200-nvl4", 4, 100, 18, 4, 400},
+      {"gb200-nvl72", 4, 100, 18, 4, 400}, {"aws-p4d", 8, 80, 12, 4, 100},
+      {"aws-p5", 8, 90, 18, 32, 100},      {"rtx4090-8", 8, 89, 0, 1, 100},
   };
   ASSERT_EQ(known.size(), ready_hosts().size());
   for (const Known& k : known) {
@@ -171,17 +201,20 @@ TEST(ReadyHosts, AreWhatTheirVendorsSay) {
 // `nvidia-smi topo -m` of a DGX-1V, as NVIDIA prints it in the DGX-1 user guide.
 TEST(ReadyHosts, Dgx1IsAHybridCubeMesh) {
   const Machine m = *ready_host("dgx-1v");
-  constexpr int kLinks[8][8] = {{0, 1, 1, 2, 2, 0, 0, 0}, {1, 0, 2, 1, 0, 2, 0, 0}, {1, 2, 0, 2, 0, 0, 1, 0}, {2, 1, 2, 0, 0, 0, 0, 1},
-                                {2, 0, 0, 0, 0, 1, 1, 2}, {0, 2, 0, 0, 1, 0, 2, 1}, {0, 0, 1, 0, 1, 2, 0, 2}, {0, 0, 0, 1, 2, 1, 2, 0}};
+  constexpr int kLinks[8][8] = {{0, 1, 1, 2, 2, 0, 0, 0}, {1, 0, 2, 1, 0, 2, 0, 0}, {1, 2, 0, 2, 0, 0, 1, 0},
+                                {2, 1, 2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 1, 1, 2}, {0, 2, 0, 0, 1, 0, 2, 1},
+                                {0, 0, 1, 0, 1, 2, 0, 2}, {0, 0, 0, 1, 2, 1, 2, 0}};
   const std::vector<int> gpus = m.all(Kind::gpu);
   for (size_t a = 0; a < 8; ++a)
     for (size_t b = 0; b < 8; ++b) {
       int links = 0;
       for (const Link& l : m.links)
-        if (l.kind == LinkKind::nvlink && std::minmax(l.a, l.b) == std::minmax(gpus[a], gpus[b])) links += l.count;
+        if (l.kind == LinkKind::nvlink && std::minmax(l.a, l.b) == std::minmax(gpus[a], gpus[b]))
+          links += l.count;
       EXPECT_EQ(links, kLinks[a][b]) << a << " " << b;
       if (a == b) continue;
-      EXPECT_EQ(between(m, m[gpus[a]].name, m[gpus[b]].name), links ? PathClass::nvl : PathClass::nvb) << a << " " << b;
+      EXPECT_EQ(between(m, m[gpus[a]].name, m[gpus[b]].name), links ? PathClass::nvl : PathClass::nvb)
+          << a << " " << b;
     }
   EXPECT_EQ(between(m, "GPU0", "mlx5_0"), PathClass::pix);
   EXPECT_EQ(between(m, "GPU1", "mlx5_0"), PathClass::pix);
@@ -213,7 +246,8 @@ TEST(ReadyHosts, GraceReachesCardsByItsCpu) {
 }
 
 TEST(HostDescription, GpusAndCardsAreSpreadEvenly) {
-  const Machine m = host(R"({"gpus": 4, "nics": 2, "ports_per_nic": 2, "numa_nodes": 4, "packages": 2, "pci_generation": 4, "gpus_per_pci_switch": 2, "cpu": "epyc"})");
+  const Machine m = host(
+      R"({"gpus": 4, "nics": 2, "ports_per_nic": 2, "numa_nodes": 4, "packages": 2, "pci_generation": 4, "gpus_per_pci_switch": 2, "cpu": "epyc"})");
   EXPECT_EQ(m.all(Kind::pci_switch).size(), 2u);
   EXPECT_EQ(m.all(Kind::nic).size(), 2u);
   EXPECT_EQ(m.all(Kind::port).size(), 4u);
@@ -224,7 +258,8 @@ TEST(HostDescription, GpusAndCardsAreSpreadEvenly) {
   EXPECT_EQ(m.numa_of(m.find("GPU3")), m.find("NUMA2"));
   EXPECT_EQ(m.numa(m.find("NUMA1")).package, 0);
   EXPECT_EQ(m.numa(m.find("NUMA2")).package, 1);
-  EXPECT_DOUBLE_EQ(m.links[static_cast<size_t>(m.up_link(m.find("GPU0")))].rate.gb_per_s, 24);  // x16 of the fourth generation
+  EXPECT_DOUBLE_EQ(m.links[static_cast<size_t>(m.up_link(m.find("GPU0")))].rate.gb_per_s,
+                   24);  // x16 of the fourth generation
   std::set<std::string> addresses;
   size_t functions = 0;
   for (const Node& n : m.nodes) {
@@ -278,7 +313,8 @@ TEST(HostPaths, OneSwitchOnARail) {
 
 TEST(HostPaths, PortsAreShared) {
   // 8 GPUs on one 100 Gbit/s port: 12.5 GB/s alone, an eighth when all send.
-  const HostPath p = path_between(cluster(R"({"muster_cluster": 1, "hosts": [{"count": 2, "ready": "rtx4090-8"}]})"), 0, 1, 1, 1);
+  const HostPath p = path_between(
+      cluster(R"({"muster_cluster": 1, "hosts": [{"count": 2, "ready": "rtx4090-8"}]})"), 0, 1, 1, 1);
   EXPECT_EQ(p.network, Network::roce);
   EXPECT_DOUBLE_EQ(p.rate.gb_per_s, 12.5);
   EXPECT_DOUBLE_EQ(p.rate_when_all.gb_per_s, 12.5 / 8);
@@ -286,12 +322,16 @@ TEST(HostPaths, PortsAreShared) {
 }
 
 TEST(HostPaths, FabricCanBeSlowerThanPorts) {
-  const HostPath p = path_between(cluster(R"({"muster_cluster": 1, "hosts": [{"count": 2, "ready": "dgx-h100"}], "fabric": {"gbit_per_s": 100}})"), 0, 1, 1, 1);
+  const HostPath p = path_between(
+      cluster(
+          R"({"muster_cluster": 1, "hosts": [{"count": 2, "ready": "dgx-h100"}], "fabric": {"gbit_per_s": 100}})"),
+      0, 1, 1, 1);
   EXPECT_DOUBLE_EQ(p.rate.gb_per_s, 12.5);
 }
 
 TEST(HostPaths, NvlinkDomains) {
-  const Cluster c = cluster(R"({"muster_cluster": 1, "hosts": [{"count": 36, "ready": "gb200-nvl72"}], "fabric": {"hosts_per_nvlink_domain": 18}})");
+  const Cluster c = cluster(
+      R"({"muster_cluster": 1, "hosts": [{"count": 36, "ready": "gb200-nvl72"}], "fabric": {"hosts_per_nvlink_domain": 18}})");
   const HostPaths paths(c);
   const HostPath in = paths.between(0, 0, 17, 3), out = paths.between(17, 0, 18, 0);
   EXPECT_EQ(in.path_class, PathClass::nvl);
@@ -303,13 +343,15 @@ TEST(HostPaths, NvlinkDomains) {
 }
 
 TEST(HostPaths, WithoutPortsThereIsNone) {
-  const HostPath p = path_between(cluster(R"({"muster_cluster": 1, "hosts": [{"count": 2, "host": {"gpus": 1}}]})"), 0, 0, 1, 0);
+  const HostPath p = path_between(
+      cluster(R"({"muster_cluster": 1, "hosts": [{"count": 2, "host": {"gpus": 1}}]})"), 0, 0, 1, 0);
   EXPECT_EQ(p.path_class, PathClass::dis);
   EXPECT_EQ(p.rate.gb_per_s, 0);
 }
 
 TEST(HostPaths, PeersAreThePathsOfAllPairs) {
-  const Cluster c = cluster(R"({"muster_cluster": 1, "hosts": [{"count": 5, "ready": "dgx-a100"}, {"count": 4, "ready": "aws-p4d"}, {"count": 2, "ready": "dgx-a100"}],
+  const Cluster c = cluster(
+      R"({"muster_cluster": 1, "hosts": [{"count": 5, "ready": "dgx-a100"}, {"count": 4, "ready": "aws-p4d"}, {"count": 2, "ready": "dgx-a100"}],
                                 "fabric": {"network": "infiniband", "rails": true, "hosts_per_leaf": 3}})");
   const HostPaths paths(c);
   uint64_t counted = 0;
@@ -318,7 +360,9 @@ TEST(HostPaths, PeersAreThePathsOfAllPairs) {
     for (int a = 0; a < 11; ++a)
       for (int b = 0; b < 11; ++b) {
         const auto shape = [](int h) { return h >= 5 && h < 9 ? 1 : 0; };
-        if (a == b || shape(a) != k.from_shape || shape(b) != k.to_shape || paths.neighbourhood(a, b) != k.hosts) continue;
+        if (a == b || shape(a) != k.from_shape || shape(b) != k.to_shape ||
+            paths.neighbourhood(a, b) != k.hosts)
+          continue;
         ++found;
         EXPECT_EQ(paths.between(a, k.gpu, b, k.gpu), k.path);
       }
@@ -340,10 +384,12 @@ void find_all_of_16384(const std::string& hosts) {
   if (child == 0) {
     const auto start = std::chrono::steady_clock::now();
     const Cluster c = cluster("{\"muster_cluster\": 1, \"hosts\": " + hosts +
-                              ", \"fabric\": {\"rails\": true, \"hosts_per_leaf\": 32, \"oversubscription\": 2, \"switch_latency_us\": 0.3}}");
+                              ", \"fabric\": {\"rails\": true, \"hosts_per_leaf\": 32, \"oversubscription\": "
+                              "2, \"switch_latency_us\": 0.3}}");
     const HostPaths paths(c);
     answer.gpus = static_cast<uint64_t>(c.gpu_count());
-    for (const HostPathKind& k : paths.peers()) answer.counted += k.path.path_class == PathClass::net ? k.paths : 0;
+    for (const HostPathKind& k : paths.peers())
+      answer.counted += k.path.path_class == PathClass::net ? k.paths : 0;
     answer.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
@@ -363,11 +409,13 @@ void find_all_of_16384(const std::string& hosts) {
   EXPECT_EQ(answer.counted, uint64_t{2048} * 2047 * 8);
   EXPECT_EQ(answer.asked, uint64_t{2047} * 8);
   EXPECT_LT(answer.megabytes, 200);
-  fmt::print("{} paths in {:.3f} s, {:.0f} MB of the process at its most\n", answer.counted, answer.seconds, answer.megabytes);
+  fmt::print("{} paths in {:.3f} s, {:.0f} MB of the process at its most\n", answer.counted, answer.seconds,
+             answer.megabytes);
 }
 
 TEST(HostPaths, DomainsThatCrossLeaves) {
-  const Cluster c = cluster(R"({"muster_cluster": 1, "hosts": [{"count": 13, "ready": "gb200-nvl72"}], "fabric": {"hosts_per_nvlink_domain": 4, "hosts_per_leaf": 6}})");
+  const Cluster c = cluster(
+      R"({"muster_cluster": 1, "hosts": [{"count": 13, "ready": "gb200-nvl72"}], "fabric": {"hosts_per_nvlink_domain": 4, "hosts_per_leaf": 6}})");
   const HostPaths paths(c);
   std::array<uint64_t, 4> expected{}, found{};
   for (int a = 0; a < 13; ++a)
@@ -379,14 +427,17 @@ TEST(HostPaths, DomainsThatCrossLeaves) {
 }
 
 TEST(HostPaths, OfAMillionHosts) {
-  const Cluster c = cluster(R"({"muster_cluster": 1, "hosts": [{"count": 500000, "ready": "dgx-h100"}, {"count": 500000, "ready": "dgx-a100"}], "fabric": {"hosts_per_leaf": 32}})");
+  const Cluster c = cluster(
+      R"({"muster_cluster": 1, "hosts": [{"count": 500000, "ready": "dgx-h100"}, {"count": 500000, "ready": "dgx-a100"}], "fabric": {"hosts_per_leaf": 32}})");
   uint64_t counted = 0;
   for (const HostPathKind& k : HostPaths(c).peers()) counted += k.paths;
   EXPECT_EQ(counted, uint64_t{1'000'000} * 999'999 * 8);
 }
 
 TEST(HostPaths, Of16384Gpus) { find_all_of_16384(R"([{"count": 2048, "ready": "dgx-h100"}])"); }
-TEST(HostPaths, Of16384GpusOfTwoShapes) { find_all_of_16384(R"([{"count": 1024, "ready": "dgx-h100"}, {"count": 1024, "ready": "dgx-a100"}])"); }
+TEST(HostPaths, Of16384GpusOfTwoShapes) {
+  find_all_of_16384(R"([{"count": 1024, "ready": "dgx-h100"}, {"count": 1024, "ready": "dgx-a100"}])");
+}
 
 }  // namespace
 }  // namespace muster::topology

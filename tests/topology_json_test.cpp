@@ -28,19 +28,50 @@ Cluster everything() {
   Machine m;
   m.name = "host \"a\"\n\xc3\xa4";
   m.host_hash = 0xfedcba9876543210;
-  const int numa = m.add({.kind = Kind::numa, .name = "NUMA3",
-                          .detail = Numa{.os_index = 3, .package = 1, .cpus = {0, 2, 5}, .memory_bytes = UINT64_MAX, .arch = CpuArch::x86_64,
-                                         .vendor = "AuthenticAMD", .family = 175, .model = 1, .allowed = false}});
+  const int numa = m.add({.kind = Kind::numa,
+                          .name = "NUMA3",
+                          .detail = Numa{.os_index = 3,
+                                         .package = 1,
+                                         .cpus = {0, 2, 5},
+                                         .memory_bytes = UINT64_MAX,
+                                         .arch = CpuArch::x86_64,
+                                         .vendor = "AuthenticAMD",
+                                         .family = 175,
+                                         .model = 1,
+                                         .allowed = false}});
   const int bridge = m.add({.kind = Kind::host_bridge, .name = "bridge", .parent = numa, .made_up = true});
   const Pci pci{*PciAddress::parse("abcd1234:1f:1e.7"), 0x060400, 0x1000, 0xc010, 0x10b5, 0x8764, 2.5, 16};
   const int sw = m.add({.kind = Kind::pci_switch, .name = "switch", .parent = bridge, .pci = pci});
-  const int gpu = m.add({.kind = Kind::gpu, .name = "GPU7", .parent = sw, .pci = pci,
-                         .detail = Gpu{.index = 7, .sm = 90, .gcn = 942, .model = "NVIDIA H100", .uuid = "GPU-1", .rank = 3, .gpudirect = Answer3::no, .memory_numa = 18}, .hidden = true});
+  const int gpu = m.add({.kind = Kind::gpu,
+                         .name = "GPU7",
+                         .parent = sw,
+                         .pci = pci,
+                         .detail = Gpu{.index = 7,
+                                       .sm = 90,
+                                       .gcn = 942,
+                                       .model = "NVIDIA H100",
+                                       .uuid = "GPU-1",
+                                       .rank = 3,
+                                       .gpudirect = Answer3::no,
+                                       .memory_numa = 18},
+                         .hidden = true});
   const int nvs = m.add({.kind = Kind::nvswitch, .name = "NVSwitch", .detail = NvSwitch{4}});
   const int nic = m.add({.kind = Kind::nic, .name = "card", .parent = sw, .pci = pci, .detail = Nic{"0x1"}});
-  const int port = m.add({.kind = Kind::port, .name = "mlx5_0", .parent = nic,
-                          .detail = Port{.device = "mlx5_0", .number = 2, .index = 5, .network = Network::roce, .gbit_per_s = 0.1, .latency_us = 1.0 / 3,
-                                         .guid = "0x2", .interface = "eth4", .up = Answer3::yes, .gpudirect = Answer3::yes, .max_connections = 131072, .collectives = true}});
+  const int port = m.add({.kind = Kind::port,
+                          .name = "mlx5_0",
+                          .parent = nic,
+                          .detail = Port{.device = "mlx5_0",
+                                         .number = 2,
+                                         .index = 5,
+                                         .network = Network::roce,
+                                         .gbit_per_s = 0.1,
+                                         .latency_us = 1.0 / 3,
+                                         .guid = "0x2",
+                                         .interface = "eth4",
+                                         .up = Answer3::yes,
+                                         .gpudirect = Answer3::yes,
+                                         .max_connections = 131072,
+                                         .collectives = true}});
   m.link({gpu, nvs, LinkKind::nvlink, 18, {370.8, Source::table}, 0.6});
   m.link({nic, port, LinkKind::network, 1, {12.5, Source::measured}, 1e-3});
   m.link({gpu, numa, LinkKind::c2c, 2, {1.0 / 3, Source::read}, 0});
@@ -126,7 +157,8 @@ TEST(TopologyJson, RoundTripIsExact) {
   EXPECT_EQ(b.nic(b.find("card")).guid, "0x1");
   ASSERT_EQ(b.findings.size(), a.findings.size());
   EXPECT_EQ(b.findings[0].severity, Severity::error);
-  EXPECT_EQ(b.findings[0].id + b.findings[0].where + b.findings[0].text + b.findings[0].remedy, "some-idGPU7textremedy");
+  EXPECT_EQ(b.findings[0].id + b.findings[0].where + b.findings[0].text + b.findings[0].remedy,
+            "some-idGPU7textremedy");
   ASSERT_EQ(again.hosts.size(), 3u);
   EXPECT_EQ(again.hosts[0].shape, 1);
   EXPECT_EQ(again.hosts[0].count, 3);
@@ -151,25 +183,40 @@ TEST(TopologyJson, NamesThatAreNoUtf8AreReplaced) {
 
 TEST(TopologyJson, SaysWhereItIsWrong) {
   const auto with = [](const std::string& nodes, const std::string& links = "") {
-    return "{\"muster_topology\": 1, \"shapes\": [{\n\"nodes\": [" + nodes + "],\n\"links\": [" + links + "]}], \"hosts\": [{\"shape\": 0}]}";
+    return "{\"muster_topology\": 1, \"shapes\": [{\n\"nodes\": [" + nodes + "],\n\"links\": [" + links +
+           "]}], \"hosts\": [{\"shape\": 0}]}";
   };
   const std::string numa = R"({"name": "N", "kind": "numa"})";
   EXPECT_EQ(refusal(with(numa)), "accepted");
-  EXPECT_THAT(refusal("{\"muster_topology\": 2}"), HasSubstr("t.json:1:2: 'muster_topology': schema 2 is newer"));
+  EXPECT_THAT(refusal("{\"muster_topology\": 2}"),
+              HasSubstr("t.json:1:2: 'muster_topology': schema 2 is newer"));
   EXPECT_THAT(refusal("{\"muster_topology\": 1}"), HasSubstr("'shapes' is missing"));
-  EXPECT_THAT(refusal(R"({"muster_topology": 1, "shapes": [], "hosts": []})"), HasSubstr("at least one host"));
-  EXPECT_THAT(refusal(R"({"muster_topology": 1, "shapes": [], "hosts": [{"shape": 0}]})"), HasSubstr("0 is not in 0..-1"));
+  EXPECT_THAT(refusal(R"({"muster_topology": 1, "shapes": [], "hosts": []})"),
+              HasSubstr("at least one host"));
+  EXPECT_THAT(refusal(R"({"muster_topology": 1, "shapes": [], "hosts": [{"shape": 0}]})"),
+              HasSubstr("0 is not in 0..-1"));
   EXPECT_THAT(refusal(with(numa + "," + numa)), HasSubstr("t.json:2:41: two nodes named \"N\""));
   EXPECT_THAT(refusal(with(R"({"name": "N"})")), HasSubstr("'kind' is missing"));
-  EXPECT_THAT(refusal(with(R"({"name": "N", "kind": "disk"})")), HasSubstr("\"disk\" is not known; known are numa, host_bridge"));
-  EXPECT_THAT(refusal(with(R"({"name": "N", "kind": "numa", "sm": 90})")), HasSubstr("'sm': is not known here"));
-  EXPECT_THAT(refusal(with(R"({"name": "N", "kind": "numa", "parent": "M"})")), HasSubstr("there is no node \"M\""));
+  EXPECT_THAT(refusal(with(R"({"name": "N", "kind": "disk"})")),
+              HasSubstr("\"disk\" is not known; known are numa, host_bridge"));
+  EXPECT_THAT(refusal(with(R"({"name": "N", "kind": "numa", "sm": 90})")),
+              HasSubstr("'sm': is not known here"));
+  EXPECT_THAT(refusal(with(R"({"name": "N", "kind": "numa", "parent": "M"})")),
+              HasSubstr("there is no node \"M\""));
   EXPECT_THAT(refusal(with(R"({"name": "N", "kind": "nic", "parent": "N"})")), HasSubstr("is above itself"));
-  EXPECT_THAT(refusal(with(R"({"name": "A", "kind": "nic", "parent": "B"}, {"name": "B", "kind": "nic", "parent": "A"})")), HasSubstr("is above itself"));
+  EXPECT_THAT(
+      refusal(with(
+          R"({"name": "A", "kind": "nic", "parent": "B"}, {"name": "B", "kind": "nic", "parent": "A"})")),
+      HasSubstr("is above itself"));
   EXPECT_THAT(refusal(with(R"({"name": "P", "kind": "port"})")), HasSubstr("a port without 'parent'"));
-  EXPECT_THAT(refusal(with(R"({"name": "G", "kind": "gpu", "pci": {"address": "zz"}})")), HasSubstr("\"zz\" is no PCI address"));
-  EXPECT_THAT(refusal(with(R"({"name": "G", "kind": "gpu", "pci": {"address": "0000:01:00.0", "class": "0x1000000"}})")), HasSubstr("0x1000000 is more than 0xffffff"));
-  EXPECT_THAT(refusal(with(numa, R"({"a": "N", "b": "N"})")), HasSubstr("t.json:3:11: a link from a node to itself"));
+  EXPECT_THAT(refusal(with(R"({"name": "G", "kind": "gpu", "pci": {"address": "zz"}})")),
+              HasSubstr("\"zz\" is no PCI address"));
+  EXPECT_THAT(
+      refusal(
+          with(R"({"name": "G", "kind": "gpu", "pci": {"address": "0000:01:00.0", "class": "0x1000000"}})")),
+      HasSubstr("0x1000000 is more than 0xffffff"));
+  EXPECT_THAT(refusal(with(numa, R"({"a": "N", "b": "N"})")),
+              HasSubstr("t.json:3:11: a link from a node to itself"));
   EXPECT_THAT(refusal(with(numa, R"({"a": "N"})")), HasSubstr("'b' is missing"));
   EXPECT_THAT(refusal(with(numa, R"({"a": "N", "b": "M"})")), HasSubstr("'b': there is no node \"M\""));
 }

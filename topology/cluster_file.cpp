@@ -18,13 +18,16 @@ std::string beside(const std::string& file, const std::string& named) {
   return file.substr(0, slash + 1) + named;
 }
 
-std::shared_ptr<const Machine> machine_of_file(const JsonDocument& d, const JsonValue& v, const Loader& load) {
+std::shared_ptr<const Machine> machine_of_file(const JsonDocument& d, const JsonValue& v,
+                                               const Loader& load) {
   const std::string path = beside(d.name(), d.text(v));
   try {
     const std::string text = load(path);
-    if (recognise(text) == Format::cluster) fail(Result::invalid_argument, "it describes a cluster, and a host is wanted");
+    if (recognise(text) == Format::cluster)
+      fail(Result::invalid_argument, "it describes a cluster, and a host is wanted");
     Cluster c = read_topology(text, path, load);
-    if (c.host_count() != 1) fail(Result::invalid_argument, "it has {} hosts, and one is wanted", c.host_count());
+    if (c.host_count() != 1)
+      fail(Result::invalid_argument, "it has {} hosts, and one is wanted", c.host_count());
     return c.shapes[static_cast<size_t>(c.hosts[0].shape)];
   } catch (const Error& e) {
     d.refuse(v, "{}: {}", printable(path, 300), e.what());
@@ -74,9 +77,10 @@ class ClusterReader {
       g.shape = known->second;
     } else {
       g.shape = static_cast<int>(c_.shapes.size());
-      c_.shapes.push_back(ready  ? ready_machine(d_, *ready)
-                          : file ? machine_of_file(d_, *file, load_)
-                                 : std::make_shared<const Machine>(build_host(read_host_description(d_, *host), g.name)));
+      c_.shapes.push_back(
+          ready  ? ready_machine(d_, *ready)
+          : file ? machine_of_file(d_, *file, load_)
+                 : std::make_shared<const Machine>(build_host(read_host_description(d_, *host), g.name)));
       shapes_[key] = g.shape;
     }
     f.done();

@@ -7,8 +7,8 @@
 
 namespace muster::topology {
 
-// NVLink (AMD: xGMI) green, C2C violet, PCIe blue, between CPUs red, network orange; the wider the faster. A cluster is
-// drawn as its shapes of hosts around the fabric, not host by host.
+// NVLink (AMD: xGMI) green, C2C violet, PCIe blue, between CPUs red, network orange; the wider the faster. A
+// cluster is drawn as its shapes of hosts around the fabric, not host by host.
 std::string write_dot(const Cluster& c);
 
 }  // namespace muster::topology

@@ -1,5 +1,5 @@
-// What a person should know of a machine that nobody has told yet: slow ways, shared ports, what doesn't fit together.
-// Readers and detectors leave their own findings in the model; these follow from the model alone.
+// What a person should know of a machine that nobody has told yet: slow ways, shared ports, what doesn't fit
+// together. Readers and detectors leave their own findings in the model; these follow from the model alone.
 #pragma once
 
 #include <vector>

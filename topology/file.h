@@ -7,8 +7,8 @@
 
 namespace muster::topology {
 
-// The text of a regular file ("-": of standard input). Refused, without waiting: directories, FIFOs, devices and what isn't
-// there; and what is longer than `most` bytes. Throws invalid_argument or system_error.
+// The text of a regular file ("-": of standard input). Refused, without waiting: directories, FIFOs, devices
+// and what isn't there; and what is longer than `most` bytes. Throws invalid_argument or system_error.
 std::string load_file(const std::string& path, size_t most = size_t{64} << 20);
 
 // Gives the text of a file that another one names.

@@ -34,9 +34,22 @@ struct GpuModel {
   std::string_view name;
   int sm;
 };
-constexpr std::array<GpuModel, 16> kGpus = {{{"P100", 60}, {"V100", 70}, {"T4", 75}, {"A100", 80}, {"A30", 80}, {"A10G", 86}, {"RTX A6000", 86},
-                                             {"L40S", 89}, {"L4", 89}, {"RTX 4090", 89}, {"H100", 90}, {"H200", 90}, {"GH200", 90}, {"B200", 100},
-                                             {"GB200", 100}, {"B300", 103}}};
+constexpr std::array<GpuModel, 16> kGpus = {{{"P100", 60},
+                                             {"V100", 70},
+                                             {"T4", 75},
+                                             {"A100", 80},
+                                             {"A30", 80},
+                                             {"A10G", 86},
+                                             {"RTX A6000", 86},
+                                             {"L40S", 89},
+                                             {"L4", 89},
+                                             {"RTX 4090", 89},
+                                             {"H100", 90},
+                                             {"H200", 90},
+                                             {"GH200", 90},
+                                             {"B200", 100},
+                                             {"GB200", 100},
+                                             {"B300", 103}}};
 
 double gigatransfers_of(int generation) {
   constexpr std::array<double, 7> kRates = {0, 2.5, 5, 8, 16, 32, 64};
@@ -53,10 +66,13 @@ int compute_capability(const HostDescription& d) {
 std::string_view port_prefix(Network n) {
   switch (n) {
     case Network::infiniband:
-    case Network::roce: return "mlx5_";
-    case Network::efa: return "rdmap";
+    case Network::roce:
+      return "mlx5_";
+    case Network::efa:
+      return "rdmap";
     case Network::ethernet:
-    case Network::unknown: return "eth";
+    case Network::unknown:
+      return "eth";
   }
   return "port";
 }
@@ -73,7 +89,8 @@ void add_nvlinks(Machine& m, const HostDescription& d, const std::vector<int>& g
     for (size_t b = 0; b < gpus.size(); ++b)
       for (size_t a = 0; a < b; ++a) join(gpus[a], gpus[b], d.nvlinks_per_gpu / (d.gpus - 1));
   }
-  for (const NvlinkPair& p : d.nvlink_pairs) join(gpus[static_cast<size_t>(p.a)], gpus[static_cast<size_t>(p.b)], p.links);
+  for (const NvlinkPair& p : d.nvlink_pairs)
+    join(gpus[static_cast<size_t>(p.a)], gpus[static_cast<size_t>(p.b)], p.links);
 }
 
 }  // namespace
@@ -88,20 +105,26 @@ HostDescription read_host_description(const JsonDocument& document, const JsonVa
   const JsonValue* per_gpu = f.find("nvlinks_per_gpu");
   if (per_gpu) d.nvlinks_per_gpu = static_cast<int>(document.integer(*per_gpu, 0, kMostLinks));
   if (const JsonValue* pairs = f.find("nvlink_pairs")) {
-    if (per_gpu || d.nvswitches) document.refuse(*pairs, "is instead of 'nvlinks_per_gpu' and 'nvswitches', not beside them");
+    if (per_gpu || d.nvswitches)
+      document.refuse(*pairs, "is instead of 'nvlinks_per_gpu' and 'nvswitches', not beside them");
     for (const JsonValue& p : document.array(*pairs)) {
       if (!p.is_array() || p.items.size() != 3) document.refuse(p, "[GPU, GPU, LINKS] is wanted");
-      const auto number = [&](size_t i, int64_t least, int64_t most) { return static_cast<int>(document.integer(p.items[i], least, most)); };
+      const auto number = [&](size_t i, int64_t least, int64_t most) {
+        return static_cast<int>(document.integer(p.items[i], least, most));
+      };
       const NvlinkPair pair{number(0, 0, d.gpus - 1), number(1, 0, d.gpus - 1), number(2, 1, kMostLinks)};
       if (pair.a == pair.b) document.refuse(p, "GPU {} has no links to itself", pair.a);
       for (const NvlinkPair& o : d.nvlink_pairs)
-        if (std::minmax(o.a, o.b) == std::minmax(pair.a, pair.b)) document.refuse(p, "GPUs {} and {} are joined twice", pair.a, pair.b);
+        if (std::minmax(o.a, o.b) == std::minmax(pair.a, pair.b))
+          document.refuse(p, "GPUs {} and {} are joined twice", pair.a, pair.b);
       d.nvlink_pairs.push_back(pair);
     }
   }
-  if (d.nvswitches && !d.nvlinks_per_gpu) document.refuse(object, "'nvlinks_per_gpu' is missing: NVSwitches need links to them");
+  if (d.nvswitches && !d.nvlinks_per_gpu)
+    document.refuse(object, "'nvlinks_per_gpu' is missing: NVSwitches need links to them");
   if (!d.nvswitches && d.nvlinks_per_gpu && (d.gpus < 2 || d.nvlinks_per_gpu % (d.gpus - 1)))
-    document.refuse(*per_gpu, "{} links don't go to {} other GPUs alike; say 'nvswitches' or 'nvlink_pairs'", d.nvlinks_per_gpu, std::max(0, d.gpus - 1));
+    document.refuse(*per_gpu, "{} links don't go to {} other GPUs alike; say 'nvswitches' or 'nvlink_pairs'",
+                    d.nvlinks_per_gpu, std::max(0, d.gpus - 1));
   f.boolean("c2c", &d.c2c);
   f.integer("nics", &d.nics, 0, kMostNics);
   f.integer("ports_per_nic", &d.ports_per_nic, 1, kMostPorts);
@@ -113,14 +136,16 @@ HostDescription read_host_description(const JsonDocument& document, const JsonVa
   f.integer("numa_nodes", &d.numa_nodes, 1, kMostNumas);
   if (const JsonValue* p = f.find("packages")) {
     d.packages = static_cast<int>(document.integer(*p, 1, kMostNumas));
-    if (d.numa_nodes % d.packages) document.refuse(*p, "{} packages don't hold {} NUMA nodes alike", d.packages, d.numa_nodes);
+    if (d.numa_nodes % d.packages)
+      document.refuse(*p, "{} packages don't hold {} NUMA nodes alike", d.packages, d.numa_nodes);
   }
   if (const JsonValue* cpu = f.find("cpu")) {
     d.cpu = document.text(*cpu);
     std::vector<std::string_view> names;
     for (const CpuModel& c : kCpus) names.push_back(c.name);
     if (std::find(names.begin(), names.end(), d.cpu) == names.end())
-      document.refuse(*cpu, "\"{}\" is not known; known are {}", printable(d.cpu, 60), fmt::join(names, ", "));
+      document.refuse(*cpu, "\"{}\" is not known; known are {}", printable(d.cpu, 60),
+                      fmt::join(names, ", "));
   }
   f.integer("pci_generation", &d.pci_generation, 1, 6);
   f.integer("pci_lanes", &d.pci_lanes, 1, 32);
@@ -145,8 +170,13 @@ Machine build_host(const HostDescription& d, const std::string& name) {
     p.address.bus = static_cast<uint8_t>(1 + buses++ % 255);
     return p;
   };
-  const auto add_pci = [&](Kind kind, int parent, const Pci& p, std::string node_name, decltype(Node::detail) detail) {
-    return m.add({.kind = kind, .name = node_name.empty() ? p.address.text() : std::move(node_name), .parent = parent, .pci = p, .detail = std::move(detail)});
+  const auto add_pci = [&](Kind kind, int parent, const Pci& p, std::string node_name,
+                           decltype(Node::detail) detail) {
+    return m.add({.kind = kind,
+                  .name = node_name.empty() ? p.address.text() : std::move(node_name),
+                  .parent = parent,
+                  .pci = p,
+                  .detail = std::move(detail)});
   };
 
   std::vector<int> numas;
@@ -156,31 +186,50 @@ Machine build_host(const HostDescription& d, const std::string& name) {
       if (c.name == d.cpu) n.arch = c.arch, n.vendor = c.vendor, n.family = c.family, n.model = c.model;
     numas.push_back(m.add({.kind = Kind::numa, .name = fmt::format("NUMA{}", i), .detail = std::move(n)}));
   }
-  const int switches = d.gpus_per_pci_switch ? std::max(1, (d.gpus + d.gpus_per_pci_switch - 1) / d.gpus_per_pci_switch) : 0;
+  const int switches =
+      d.gpus_per_pci_switch ? std::max(1, (d.gpus + d.gpus_per_pci_switch - 1) / d.gpus_per_pci_switch) : 0;
   const int bridges = d.host_bridges ? d.host_bridges : switches ? switches : d.numa_nodes;
   std::vector<int> holders;
   for (int i = 0; i < bridges; ++i)
-    holders.push_back(m.add({.kind = Kind::host_bridge, .name = fmt::format("host bridge {}", i), .parent = at(numas, i, bridges)}));
+    holders.push_back(m.add({.kind = Kind::host_bridge,
+                             .name = fmt::format("host bridge {}", i),
+                             .parent = at(numas, i, bridges)}));
   if (switches) {
     std::vector<int> made;
-    for (int i = 0; i < switches; ++i) made.push_back(add_pci(Kind::pci_switch, at(holders, i, switches), pci(0x060400, gt, d.pci_lanes), "", {}));
+    for (int i = 0; i < switches; ++i)
+      made.push_back(
+          add_pci(Kind::pci_switch, at(holders, i, switches), pci(0x060400, gt, d.pci_lanes), "", {}));
     holders = made;
   }
   std::vector<int> gpus;
   for (int i = 0; i < d.gpus; ++i) {
-    const int holder = switches ? holders[static_cast<size_t>(i / d.gpus_per_pci_switch)] : at(holders, i, d.gpus);
-    gpus.push_back(add_pci(Kind::gpu, holder, pci(0x030200, gt, d.pci_lanes), fmt::format("GPU{}", i),
-                           Gpu{.index = i, .sm = compute_capability(d), .model = d.gpu, .gpudirect = Answer3::yes}));
+    const int holder =
+        switches ? holders[static_cast<size_t>(i / d.gpus_per_pci_switch)] : at(holders, i, d.gpus);
+    gpus.push_back(
+        add_pci(Kind::gpu, holder, pci(0x030200, gt, d.pci_lanes), fmt::format("GPU{}", i),
+                Gpu{.index = i, .sm = compute_capability(d), .model = d.gpu, .gpudirect = Answer3::yes}));
   }
   for (int i = 0, number = 0; i < d.nics; ++i) {
     const bool infiniband = d.network == Network::infiniband;
-    const int nic = add_pci(Kind::nic, at(holders, i, d.nics), pci(infiniband ? 0x020700 : 0x020000, nic_gt, d.nic_pci_lanes ? d.nic_pci_lanes : d.pci_lanes), "", Nic{});
+    const int nic = add_pci(
+        Kind::nic, at(holders, i, d.nics),
+        pci(infiniband ? 0x020700 : 0x020000, nic_gt, d.nic_pci_lanes ? d.nic_pci_lanes : d.pci_lanes), "",
+        Nic{});
     for (int p = 1; p <= d.ports_per_nic; ++p, ++number) {
       const std::string device = fmt::format("{}{}", port_prefix(d.network), number);
-      m.add({.kind = Kind::port, .name = device, .parent = nic,
-             .detail = Port{.device = device, .number = p, .index = number, .network = d.network, .gbit_per_s = d.gbit_per_s,
-                            .latency_us = d.port_latency_us, .up = Answer3::yes,
-                            .gpudirect = d.network == Network::ethernet || d.network == Network::unknown ? Answer3::unknown : Answer3::yes}});
+      m.add({.kind = Kind::port,
+             .name = device,
+             .parent = nic,
+             .detail = Port{.device = device,
+                            .number = p,
+                            .index = number,
+                            .network = d.network,
+                            .gbit_per_s = d.gbit_per_s,
+                            .latency_us = d.port_latency_us,
+                            .up = Answer3::yes,
+                            .gpudirect = d.network == Network::ethernet || d.network == Network::unknown
+                                             ? Answer3::unknown
+                                             : Answer3::yes}});
     }
   }
   add_nvlinks(m, d, gpus);

@@ -23,29 +23,33 @@ Rate narrower(Rate a, Rate b) { return b.gb_per_s < a.gb_per_s ? b : a; }
 }  // namespace
 
 bool HostPath::operator==(const HostPath& o) const {
-  return path_class == o.path_class && network == o.network && from_port == o.from_port && to_port == o.to_port &&
-         switches == o.switches && same_rail == o.same_rail && rate.gb_per_s == o.rate.gb_per_s &&
-         rate_when_all.gb_per_s == o.rate_when_all.gb_per_s && latency_us == o.latency_us;
+  return path_class == o.path_class && network == o.network && from_port == o.from_port &&
+         to_port == o.to_port && switches == o.switches && same_rail == o.same_rail &&
+         rate.gb_per_s == o.rate.gb_per_s && rate_when_all.gb_per_s == o.rate_when_all.gb_per_s &&
+         latency_us == o.latency_us;
 }
 
 struct HostPaths::Shape {
-  std::vector<int> gpus, ports;       // nodes; of the ports those on the fabric, a rail each
-  std::vector<int> nearest;           // per GPU: number of its port; kNone: none
-  std::vector<int> users;             // per port: GPUs whose nearest it is
-  std::vector<Way> ways;              // per GPU and port
+  std::vector<int> gpus, ports;  // nodes; of the ports those on the fabric, a rail each
+  std::vector<int> nearest;      // per GPU: number of its port; kNone: none
+  std::vector<int> users;        // per port: GPUs whose nearest it is
+  std::vector<Way> ways;         // per GPU and port
   std::vector<Rate> port_rates;
   std::vector<Network> networks;
-  std::vector<Rate> nvlinks;          // per GPU: all of them together
-  std::vector<HostPath> inside;       // per pair of GPUs
+  std::vector<Rate> nvlinks;     // per GPU: all of them together
+  std::vector<HostPath> inside;  // per pair of GPUs
 
   Shape(const Machine& m, const Fabric& fabric);
-  const Way& way(int gpu, int port) const { return ways[static_cast<size_t>(gpu) * ports.size() + static_cast<size_t>(port)]; }
+  const Way& way(int gpu, int port) const {
+    return ways[static_cast<size_t>(gpu) * ports.size() + static_cast<size_t>(port)];
+  }
 };
 
 HostPaths::Shape::Shape(const Machine& m, const Fabric& fabric) : gpus(m.all(Kind::gpu)) {
   const auto on_fabric = [&](int p) {
     const Network n = m.port(p).network;
-    return m.port(p).up != Answer3::no && (n == fabric.network || n == Network::unknown || fabric.network == Network::unknown);
+    return m.port(p).up != Answer3::no &&
+           (n == fabric.network || n == Network::unknown || fabric.network == Network::unknown);
   };
   for (const int p : m.all(Kind::port))
     if (on_fabric(p)) ports.push_back(p);
@@ -71,8 +75,10 @@ HostPaths::Shape::Shape(const Machine& m, const Fabric& fabric) : gpus(m.all(Kin
       if (known == number.end() || c.path.path_class == PathClass::dis) continue;
       // The last link is that of the port: its rate is port_rates', whatever the path says.
       Rate r{std::numeric_limits<double>::infinity(), Source::assumed};
-      for (size_t l = 0; l + 1 < c.path.links.size(); ++l) r = narrower(r, m.links[static_cast<size_t>(c.path.links[l])].rate);
-      ways[g * ports.size() + static_cast<size_t>(known->second)] = {c.path.path_class <= PathClass::pxn, r, c.path.latency_us};
+      for (size_t l = 0; l + 1 < c.path.links.size(); ++l)
+        r = narrower(r, m.links[static_cast<size_t>(c.path.links[l])].rate);
+      ways[g * ports.size() + static_cast<size_t>(known->second)] = {c.path.path_class <= PathClass::pxn, r,
+                                                                     c.path.latency_us};
       if (nearest[g] == kNone) {
         nearest[g] = known->second;
         ++users[static_cast<size_t>(known->second)];
@@ -82,7 +88,8 @@ HostPaths::Shape::Shape(const Machine& m, const Fabric& fabric) : gpus(m.all(Kin
     const std::vector<Path> paths = paths_from(m, gpus[g]);
     for (const int other : gpus) {
       const Path& p = paths[static_cast<size_t>(other)];
-      inside.push_back({.path_class = p.path_class, .rate = p.rate, .rate_when_all = p.rate, .latency_us = p.latency_us});
+      inside.push_back(
+          {.path_class = p.path_class, .rate = p.rate, .rate_when_all = p.rate, .latency_us = p.latency_us});
     }
   }
 }
@@ -90,7 +97,8 @@ HostPaths::Shape::Shape(const Machine& m, const Fabric& fabric) : gpus(m.all(Kin
 HostPaths::HostPaths(const Cluster& c) : fabric_(c.fabric) {
   for (const auto& m : c.shapes) shapes_.emplace_back(*m, fabric_);
   for (const HostGroup& g : c.hosts) shape_of_.insert(shape_of_.end(), static_cast<size_t>(g.count), g.shape);
-  hosts_per_leaf_ = fabric_.hosts_per_leaf > 0 ? fabric_.hosts_per_leaf : std::max(1, static_cast<int>(shape_of_.size()));
+  hosts_per_leaf_ =
+      fabric_.hosts_per_leaf > 0 ? fabric_.hosts_per_leaf : std::max(1, static_cast<int>(shape_of_.size()));
 }
 
 HostPaths::~HostPaths() = default;
@@ -98,7 +106,8 @@ HostPaths::HostPaths(HostPaths&&) noexcept = default;
 
 Neighbourhood HostPaths::between_places(int a, int b) const {
   if (a == b) return Neighbourhood::host;
-  if (a / fabric_.hosts_per_nvlink_domain == b / fabric_.hosts_per_nvlink_domain) return Neighbourhood::nvlink_domain;
+  if (a / fabric_.hosts_per_nvlink_domain == b / fabric_.hosts_per_nvlink_domain)
+    return Neighbourhood::nvlink_domain;
   return a / hosts_per_leaf_ == b / hosts_per_leaf_ ? Neighbourhood::leaf : Neighbourhood::spine;
 }
 
@@ -114,7 +123,11 @@ HostPath HostPaths::path(const Shape& a, int from_gpu, const Shape& b, int to_gp
   if (n == Neighbourhood::host) return a.inside[from * a.gpus.size() + to];
   if (n == Neighbourhood::nvlink_domain && a.nvlinks[from].gb_per_s > 0 && b.nvlinks[to].gb_per_s > 0) {
     const Rate r = narrower(a.nvlinks[from], b.nvlinks[to]);
-    return {.path_class = PathClass::nvl, .switches = 1, .rate = r, .rate_when_all = r, .latency_us = 2 * nvlink_latency()};
+    return {.path_class = PathClass::nvl,
+            .switches = 1,
+            .rate = r,
+            .rate_when_all = r,
+            .latency_us = 2 * nvlink_latency()};
   }
   HostPath p;
   const int q = b.nearest[to];
@@ -181,22 +194,29 @@ uint64_t count_of(const Counts& counts, const ShapePair& shapes) {
 }  // namespace
 
 std::vector<HostPathKind> HostPaths::peers() const {
-  const auto same_domain = [&](int a, int b) { return a / fabric_.hosts_per_nvlink_domain == b / fabric_.hosts_per_nvlink_domain; };
+  const auto same_domain = [&](int a, int b) {
+    return a / fabric_.hosts_per_nvlink_domain == b / fabric_.hosts_per_nvlink_domain;
+  };
   const auto same_leaf = [&](int a, int b) { return a / hosts_per_leaf_ == b / hosts_per_leaf_; };
   const Counts all = pairs_in_cells(shape_of_, [](int, int) { return true; });
-  const Counts domains = pairs_in_cells(shape_of_, same_domain), leaves = pairs_in_cells(shape_of_, same_leaf);
-  const Counts both = pairs_in_cells(shape_of_, [&](int a, int b) { return same_domain(a, b) && same_leaf(a, b); });
+  const Counts domains = pairs_in_cells(shape_of_, same_domain),
+               leaves = pairs_in_cells(shape_of_, same_leaf);
+  const Counts both =
+      pairs_in_cells(shape_of_, [&](int a, int b) { return same_domain(a, b) && same_leaf(a, b); });
   const Counts selves = pairs_in_cells(shape_of_, [](int, int) { return false; });
 
   std::vector<HostPathKind> kinds;
   for (const auto& entry : all) {
     const ShapePair& shapes = entry.first;
     const uint64_t pairs = entry.second;
-    const Shape &a = shapes_[static_cast<size_t>(shapes.first)], &b = shapes_[static_cast<size_t>(shapes.second)];
+    const Shape &a = shapes_[static_cast<size_t>(shapes.first)],
+                &b = shapes_[static_cast<size_t>(shapes.second)];
     const int gpus = static_cast<int>(std::min(a.gpus.size(), b.gpus.size()));
-    const uint64_t domain = count_of(domains, shapes), leaf = count_of(leaves, shapes) - count_of(both, shapes);
+    const uint64_t domain = count_of(domains, shapes),
+                   leaf = count_of(leaves, shapes) - count_of(both, shapes);
     const auto add = [&](Neighbourhood n, uint64_t count) {
-      for (int g = 0; count > 0 && g < gpus; ++g) kinds.push_back({shapes.first, shapes.second, n, g, count, path(a, g, b, g, n)});
+      for (int g = 0; count > 0 && g < gpus; ++g)
+        kinds.push_back({shapes.first, shapes.second, n, g, count, path(a, g, b, g, n)});
     };
     add(Neighbourhood::nvlink_domain, domain - count_of(selves, shapes));
     add(Neighbourhood::leaf, leaf);

@@ -1,9 +1,9 @@
 // How GPUs of a cluster's hosts reach each other: which ports, how many switches, what rate and latency.
 //
-// Rules. A GPU is served by the port nearest to it (nearest_ports.h). On a fabric with rails the sender takes its port on
-// the receiver's rail, where NVLink brings it near that (PXN), so that traffic stays on one rail. One switch joins ports of
-// one leaf (with rails: of the same rail at one leaf); everything else takes three: leaf, spine, leaf. Hosts of one NVLink
-// domain reach each other through its NVSwitches.
+// Rules. A GPU is served by the port nearest to it (nearest_ports.h). On a fabric with rails the sender takes
+// its port on the receiver's rail, where NVLink brings it near that (PXN), so that traffic stays on one rail.
+// One switch joins ports of one leaf (with rails: of the same rail at one leaf); everything else takes three:
+// leaf, spine, leaf. Hosts of one NVLink domain reach each other through its NVSwitches.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,15 @@
 namespace muster::topology {
 
 struct HostPath {
-  PathClass path_class = PathClass::dis;  // net between hosts, nvl within an NVLink domain; inside a host that of the GPUs
-  Network network = Network::unknown;     // where path_class is net
-  int from_port = kNone, to_port = kNone; // nodes of the hosts' machines, where path_class is net
-  int switches = 0;        // of the network, or 1 for an NVLink domain's
-  bool same_rail = false;  // both ports have the same place in their hosts
-  Rate rate;               // of its narrowest part, when nothing else goes on
-  Rate rate_when_all;      // when every GPU of both hosts does the same: ports shared, uplinks oversubscribed
-  double latency_us = 0;   // one way: links, ports and switches
+  PathClass path_class =
+      PathClass::dis;  // net between hosts, nvl within an NVLink domain; inside a host that of the GPUs
+  Network network = Network::unknown;      // where path_class is net
+  int from_port = kNone, to_port = kNone;  // nodes of the hosts' machines, where path_class is net
+  int switches = 0;                        // of the network, or 1 for an NVLink domain's
+  bool same_rail = false;                  // both ports have the same place in their hosts
+  Rate rate;                               // of its narrowest part, when nothing else goes on
+  Rate rate_when_all;     // when every GPU of both hosts does the same: ports shared, uplinks oversubscribed
+  double latency_us = 0;  // one way: links, ports and switches
 
   bool operator==(const HostPath&) const;
 };
@@ -35,8 +36,8 @@ enum class Neighbourhood : uint8_t { host, nvlink_domain, leaf, spine };
 struct HostPathKind {
   int from_shape = 0, to_shape = 0;
   Neighbourhood hosts = Neighbourhood::host;
-  int gpu = 0;          // counted as Machine::all(Kind::gpu)
-  uint64_t paths = 0;   // ordered pairs of hosts
+  int gpu = 0;         // counted as Machine::all(Kind::gpu)
+  uint64_t paths = 0;  // ordered pairs of hosts
   HostPath path;
 };
 
@@ -47,12 +48,13 @@ class HostPaths {
   ~HostPaths();
   HostPaths(HostPaths&&) noexcept;
 
-  // GPUs are counted as Machine::all(Kind::gpu) does. Throws invalid_argument for hosts and GPUs that aren't there.
+  // GPUs are counted as Machine::all(Kind::gpu) does. Throws invalid_argument for hosts and GPUs that aren't
+  // there.
   HostPath between(int from_host, int from_gpu, int to_host, int to_gpu) const;
   Neighbourhood neighbourhood(int from_host, int to_host) const;
 
-  // From each GPU of each host to the GPU of the same number of each other host, where it has one: all ordered pairs of
-  // hosts, counted by kind. O(hosts + shapes^2 * GPUs).
+  // From each GPU of each host to the GPU of the same number of each other host, where it has one: all
+  // ordered pairs of hosts, counted by kind. O(hosts + shapes^2 * GPUs).
   std::vector<HostPathKind> peers() const;
 
  private:

@@ -14,16 +14,36 @@ using Json = nlohmann::ordered_json;
 template <class T>
 using Word = std::pair<std::string_view, T>;
 
-constexpr std::array<Word<Kind>, 7> kKinds = {{{"numa", Kind::numa}, {"host_bridge", Kind::host_bridge}, {"pci_switch", Kind::pci_switch}, {"gpu", Kind::gpu},
-                                               {"nvswitch", Kind::nvswitch}, {"nic", Kind::nic}, {"port", Kind::port}}};
-constexpr std::array<Word<LinkKind>, 6> kLinks = {{{"nvlink", LinkKind::nvlink}, {"xgmi", LinkKind::xgmi}, {"c2c", LinkKind::c2c}, {"pcie", LinkKind::pcie},
-                                                   {"cpu", LinkKind::cpu}, {"network", LinkKind::network}}};
-constexpr std::array<Word<Network>, 5> kNetworks = {{{"unknown", Network::unknown}, {"infiniband", Network::infiniband}, {"roce", Network::roce},
-                                                     {"ethernet", Network::ethernet}, {"efa", Network::efa}}};
-constexpr std::array<Word<Answer3>, 3> kAnswers = {{{"unknown", Answer3::unknown}, {"no", Answer3::no}, {"yes", Answer3::yes}}};
-constexpr std::array<Word<CpuArch>, 4> kArchs = {{{"unknown", CpuArch::unknown}, {"x86_64", CpuArch::x86_64}, {"arm64", CpuArch::arm64}, {"ppc64", CpuArch::ppc64}}};
-constexpr std::array<Word<Source>, 4> kSources = {{{"measured", Source::measured}, {"read", Source::read}, {"table", Source::table}, {"assumed", Source::assumed}}};
-constexpr std::array<Word<Severity>, 3> kSeverities = {{{"note", Severity::note}, {"warning", Severity::warning}, {"error", Severity::error}}};
+constexpr std::array<Word<Kind>, 7> kKinds = {{{"numa", Kind::numa},
+                                               {"host_bridge", Kind::host_bridge},
+                                               {"pci_switch", Kind::pci_switch},
+                                               {"gpu", Kind::gpu},
+                                               {"nvswitch", Kind::nvswitch},
+                                               {"nic", Kind::nic},
+                                               {"port", Kind::port}}};
+constexpr std::array<Word<LinkKind>, 6> kLinks = {{{"nvlink", LinkKind::nvlink},
+                                                   {"xgmi", LinkKind::xgmi},
+                                                   {"c2c", LinkKind::c2c},
+                                                   {"pcie", LinkKind::pcie},
+                                                   {"cpu", LinkKind::cpu},
+                                                   {"network", LinkKind::network}}};
+constexpr std::array<Word<Network>, 5> kNetworks = {{{"unknown", Network::unknown},
+                                                     {"infiniband", Network::infiniband},
+                                                     {"roce", Network::roce},
+                                                     {"ethernet", Network::ethernet},
+                                                     {"efa", Network::efa}}};
+constexpr std::array<Word<Answer3>, 3> kAnswers = {
+    {{"unknown", Answer3::unknown}, {"no", Answer3::no}, {"yes", Answer3::yes}}};
+constexpr std::array<Word<CpuArch>, 4> kArchs = {{{"unknown", CpuArch::unknown},
+                                                  {"x86_64", CpuArch::x86_64},
+                                                  {"arm64", CpuArch::arm64},
+                                                  {"ppc64", CpuArch::ppc64}}};
+constexpr std::array<Word<Source>, 4> kSources = {{{"measured", Source::measured},
+                                                   {"read", Source::read},
+                                                   {"table", Source::table},
+                                                   {"assumed", Source::assumed}}};
+constexpr std::array<Word<Severity>, 3> kSeverities = {
+    {{"note", Severity::note}, {"warning", Severity::warning}, {"error", Severity::error}}};
 
 template <class T, size_t N>
 std::string word_of(const std::array<Word<T>, N>& words, T value) {
@@ -46,7 +66,11 @@ void put_hex(Json& to, const char* name, uint64_t v) {
 }
 
 Json json_of(const Finding& f) {
-  return {{"severity", word_of(kSeverities, f.severity)}, {"id", f.id}, {"where", f.where}, {"text", f.text}, {"remedy", f.remedy}};
+  return {{"severity", word_of(kSeverities, f.severity)},
+          {"id", f.id},
+          {"where", f.where},
+          {"text", f.text},
+          {"remedy", f.remedy}};
 }
 
 Json json_of(const std::vector<Finding>& findings) {
@@ -151,7 +175,8 @@ class JsonReader {
       d_.refuse(version, "schema {} is newer than this version reads, which is {}", v, kJsonSchema);
     Cluster c;
     f.text("name", &c.name);
-    for (const JsonValue& s : list(f.required("shapes"), 100'000)) c.shapes.push_back(std::make_shared<const Machine>(machine(s)));
+    for (const JsonValue& s : list(f.required("shapes"), 100'000))
+      c.shapes.push_back(std::make_shared<const Machine>(machine(s)));
     int64_t hosts = 0;
     const JsonValue& groups = f.required("hosts");
     for (const JsonValue& g : list(groups, 1'000'000)) {
@@ -287,9 +312,15 @@ class JsonReader {
     f.boolean("hidden", &n.hidden);
     f.boolean("made_up", &n.made_up);
     switch (n.kind) {
-      case Kind::numa: n.detail = numa(f); break;
-      case Kind::gpu: n.detail = gpu(f); break;
-      case Kind::port: n.detail = port(f); break;
+      case Kind::numa:
+        n.detail = numa(f);
+        break;
+      case Kind::gpu:
+        n.detail = gpu(f);
+        break;
+      case Kind::port:
+        n.detail = port(f);
+        break;
       case Kind::nvswitch: {
         NvSwitch s;
         f.integer("count", &s.count, 1, kMost);
@@ -303,7 +334,8 @@ class JsonReader {
         break;
       }
       case Kind::host_bridge:
-      case Kind::pci_switch: break;
+      case Kind::pci_switch:
+        break;
     }
     f.done();
     return n;
@@ -325,7 +357,8 @@ class JsonReader {
     const JsonValue& nodes = f.required("nodes");
     for (const JsonValue& n : list(nodes, 1'000'000)) {
       m.nodes.push_back(node(n));
-      if (!nodes_.emplace(m.nodes.back().name, static_cast<int>(m.nodes.size()) - 1).second) d_.refuse(n, "two nodes named \"{}\"", m.nodes.back().name);
+      if (!nodes_.emplace(m.nodes.back().name, static_cast<int>(m.nodes.size()) - 1).second)
+        d_.refuse(n, "two nodes named \"{}\"", m.nodes.back().name);
     }
     for (size_t i = 0; i < m.nodes.size(); ++i)
       if (parents_[i]) m.nodes[i].parent = named(*parents_[i]);
@@ -340,7 +373,8 @@ class JsonReader {
     const auto upper = [&](int i) { return i == kNone ? kNone : m[i].parent; };
     for (size_t i = 0; i < m.nodes.size(); ++i) {
       const JsonValue& where = parents_[i] ? *parents_[i] : nodes.items[i];
-      if (m.nodes[i].kind == Kind::port && m.nodes[i].parent == kNone) d_.refuse(where, "a port without 'parent', its card");
+      if (m.nodes[i].kind == Kind::port && m.nodes[i].parent == kNone)
+        d_.refuse(where, "a port without 'parent', its card");
       int depth = 0;
       for (int up = m.nodes[i].parent; up != kNone; up = upper(up))
         if (++depth > kMostDepth) d_.refuse(where, "is above itself, or more than {} deep", kMostDepth);
@@ -364,8 +398,8 @@ class JsonReader {
 
   static constexpr int kMostDepth = 256;
   JsonDocument d_;
-  std::unordered_map<std::string, int> nodes_;   // of the machine that is being read
-  std::vector<const JsonValue*> parents_;        // of its nodes; nullptr: none
+  std::unordered_map<std::string, int> nodes_;  // of the machine that is being read
+  std::vector<const JsonValue*> parents_;       // of its nodes; nullptr: none
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
-// The model as JSON, complete: what is written and read again is the same. Schema "muster_topology" 1 (docs/topology.md):
-// what is unknown is left out; rates are in GB/s with their source, latencies in microseconds.
+// The model as JSON, complete: what is written and read again is the same. Schema "muster_topology" 1
+// (docs/topology.md): what is unknown is left out; rates are in GB/s with their source, latencies in
+// microseconds.
 #pragma once
 
 #include <string>

@@ -16,13 +16,19 @@ using Type = JsonValue::Type;
 
 std::string_view name_of(Type t) {
   switch (t) {
-    case Type::null: return "null";
-    case Type::boolean: return "a truth value";
+    case Type::null:
+      return "null";
+    case Type::boolean:
+      return "a truth value";
     case Type::integer:
-    case Type::real: return "a number";
-    case Type::text: return "a text";
-    case Type::array: return "a list";
-    case Type::object: return "an object";
+    case Type::real:
+      return "a number";
+    case Type::text:
+      return "a text";
+    case Type::array:
+      return "a list";
+    case Type::object:
+      return "an object";
   }
   return "?";
 }
@@ -55,16 +61,20 @@ struct Counting {
 // Builds the tree from the parser's events.
 class Builder : public nlohmann::json_sax<nlohmann::json> {
  public:
-  Builder(std::string_view text, const std::string& name, JsonValue* root) : text_(text), name_(name), root_(root) {}
+  Builder(std::string_view text, const std::string& name, JsonValue* root)
+      : text_(text), name_(name), root_(root) {}
   const char* farthest = nullptr;
 
   bool null() override { return add({}); }
   bool boolean(bool v) override { return add({.type = Type::boolean, .boolean = v}); }
   bool number_integer(int64_t v) override {  // a negative one
     const auto magnitude = static_cast<uint64_t>(v < 0 ? -(v + 1) : v) + (v < 0);
-    return add({.type = Type::integer, .negative = v < 0, .magnitude = magnitude, .real = static_cast<double>(v)});
+    return add(
+        {.type = Type::integer, .negative = v < 0, .magnitude = magnitude, .real = static_cast<double>(v)});
   }
-  bool number_unsigned(uint64_t v) override { return add({.type = Type::integer, .magnitude = v, .real = static_cast<double>(v)}); }
+  bool number_unsigned(uint64_t v) override {
+    return add({.type = Type::integer, .magnitude = v, .real = static_cast<double>(v)});
+  }
   bool number_float(double v, const std::string&) override { return add({.type = Type::real, .real = v}); }
   bool string(std::string& v) override { return add({.type = Type::text, .text = std::move(v)}); }
   bool binary(nlohmann::json::binary_t&) override { return false; }  // JSON has none
@@ -88,12 +98,15 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   template <class... Args>
   [[noreturn]] void fail_at(size_t offset, fmt::format_string<Args...> text, Args&&... args) const {
     const TextPosition p = position_of(text_, offset);
-    fail(Result::invalid_argument, "{}:{}:{}: {}", name_, p.line, p.column, fmt::format(text, std::forward<Args>(args)...));
+    fail(Result::invalid_argument, "{}:{}:{}: {}", name_, p.line, p.column,
+         fmt::format(text, std::forward<Args>(args)...));
   }
 
   size_t token_start() const {
     size_t end = farthest ? static_cast<size_t>(farthest - text_.data()) : 0;
-    const auto is_number = [](char c) { return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || (c | 0x20) == 'e'; };
+    const auto is_number = [](char c) {
+      return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || (c | 0x20) == 'e';
+    };
     const auto is_word = [](char c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; };
     if (end == 0) return 0;
     size_t at = end - 1;
@@ -103,11 +116,13 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
         while (i > backslashes && text_[i - 1 - backslashes] == '\\') ++backslashes;
         return backslashes % 2 == 1;
       };
-      while (at > 0 && (text_[--at] != '"' || escaped(at))) {}
+      while (at > 0 && (text_[--at] != '"' || escaped(at))) {
+      }
       return at;
     }
     if (text_[at] == '{' || text_[at] == '[') return at;
-    if (!is_number(text_[at]) && !is_word(text_[at]) && at > 0) --at;  // the parser has looked at what follows a number
+    if (!is_number(text_[at]) && !is_word(text_[at]) && at > 0)
+      --at;  // the parser has looked at what follows a number
     while (at > 0 && (is_number(text_[at - 1]) || is_word(text_[at - 1]))) --at;
     return at;
   }
@@ -131,7 +146,8 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool open(Type t) {
-    if (open_.size() >= kMostJsonDepth) fail_at(token_start(), "values within values more than {} deep", kMostJsonDepth);
+    if (open_.size() >= kMostJsonDepth)
+      fail_at(token_start(), "values within values more than {} deep", kMostJsonDepth);
     open_.push_back(place({.type = t}));  // stays where it is: a value gets no brothers while it is open
     return true;
   }
@@ -153,7 +169,8 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 
 JsonDocument::JsonDocument(std::string_view text, std::string name) : name_(std::move(name)), text_(text) {
   if (text.size() > kMostJsonBytes)
-    fail(Result::invalid_argument, "{} has {} bytes, and {} are the most that is read", name_, text.size(), kMostJsonBytes);
+    fail(Result::invalid_argument, "{} has {} bytes, and {} are the most that is read", name_, text.size(),
+         kMostJsonBytes);
   Builder builder(text_, name_, &root_);
   const char *begin = text_.data(), *end = begin + text_.size();
   nlohmann::json::sax_parse(Counting{begin, &builder.farthest}, Counting{end, &builder.farthest}, &builder,
@@ -167,10 +184,14 @@ void JsonDocument::throw_refusal(const JsonValue& v, const std::string& text) co
 }
 
 int64_t JsonDocument::integer(const JsonValue& v, int64_t least, int64_t most) const {
-  if (v.type != Type::integer) refuse(v, "a whole number is wanted, not {}", v.type == Type::real ? fmt::format("{}", v.real) : name_of(v.type));
+  if (v.type != Type::integer)
+    refuse(v, "a whole number is wanted, not {}",
+           v.type == Type::real ? fmt::format("{}", v.real) : name_of(v.type));
   const bool fits = v.magnitude <= static_cast<uint64_t>(INT64_MAX);
-  const int64_t n = fits ? (v.negative ? -static_cast<int64_t>(v.magnitude) : static_cast<int64_t>(v.magnitude)) : 0;
-  if (!fits || n < least || n > most) refuse(v, "{}{} is not in {}..{}", v.negative ? "-" : "", v.magnitude, least, most);
+  const int64_t n =
+      fits ? (v.negative ? -static_cast<int64_t>(v.magnitude) : static_cast<int64_t>(v.magnitude)) : 0;
+  if (!fits || n < least || n > most)
+    refuse(v, "{}{} is not in {}..{}", v.negative ? "-" : "", v.magnitude, least, most);
   return n;
 }
 
@@ -183,14 +204,16 @@ uint64_t JsonDocument::hexadecimal(const JsonValue& v) const {
   const std::string& t = text(v);
   uint64_t n = 0;
   const char *begin = t.data() + 2, *end = t.data() + t.size();
-  if (t.size() < 3 || !t.starts_with("0x")) refuse(v, "a hexadecimal number with 0x is wanted, not \"{}\"", printable(t, 60));
+  if (t.size() < 3 || !t.starts_with("0x"))
+    refuse(v, "a hexadecimal number with 0x is wanted, not \"{}\"", printable(t, 60));
   if (const auto [stop, error] = std::from_chars(begin, end, n, 16); error != std::errc() || stop != end)
     refuse(v, "\"{}\" is no hexadecimal number of up to 16 digits", printable(t, 60));
   return n;
 }
 
 double JsonDocument::real(const JsonValue& v, double least, double most) const {
-  if (v.type != Type::integer && v.type != Type::real) refuse(v, "a number is wanted, not {}", name_of(v.type));
+  if (v.type != Type::integer && v.type != Type::real)
+    refuse(v, "a number is wanted, not {}", name_of(v.type));
   if (!(v.real >= least && v.real <= most)) refuse(v, "{} is not in {}..{}", v.real, least, most);
   return v.real;
 }
@@ -210,7 +233,8 @@ const std::vector<JsonValue>& JsonDocument::array(const JsonValue& v) const {
   return v.items;
 }
 
-JsonFields::JsonFields(const JsonDocument& document, const JsonValue& object) : document_(document), object_(object) {
+JsonFields::JsonFields(const JsonDocument& document, const JsonValue& object)
+    : document_(document), object_(object) {
   if (!object.is_object()) document.refuse(object, "an object is wanted, not {}", name_of(object.type));
   for (const JsonValue& v : object.items)
     if (!left_.emplace(v.key, &v).second) document.refuse(v, "is there twice");
@@ -262,7 +286,8 @@ void JsonFields::done() const {
 
 void JsonFields::refuse_word(const JsonValue& v, std::span<const std::string_view> words) const {
   const std::string_view meant = nearest_name(v.text, words);
-  if (!meant.empty()) document_.refuse(v, "\"{}\" is not known. Is \"{}\" meant?", printable(v.text, 60), meant);
+  if (!meant.empty())
+    document_.refuse(v, "\"{}\" is not known. Is \"{}\" meant?", printable(v.text, 60), meant);
   document_.refuse(v, "\"{}\" is not known; known are {}", printable(v.text, 60), fmt::join(words, ", "));
 }
 

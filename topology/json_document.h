@@ -1,5 +1,5 @@
-// Reading JSON that people and programs wrote, with // and /* */ comments: every complaint names file, line and column;
-// limits are explicit; a member that nobody asked for is an error.
+// Reading JSON that people and programs wrote, with // and /* */ comments: every complaint names file, line
+// and column; limits are explicit; a member that nobody asked for is an error.
 #pragma once
 
 #include <array>
@@ -24,9 +24,9 @@ struct JsonValue {
   enum class Type : uint8_t { null, boolean, integer, real, text, array, object };
   Type type = Type::null;
   bool boolean = false;
-  bool negative = false;         // of an integer
-  uint64_t magnitude = 0;        // of an integer
-  double real = 0;               // of any number
+  bool negative = false;   // of an integer
+  uint64_t magnitude = 0;  // of an integer
+  double real = 0;         // of any number
   std::string text;
   std::string key;               // of a member of an object
   std::vector<JsonValue> items;  // of an array, or an object's members in the order of the file
@@ -81,7 +81,8 @@ class JsonFields {
   void text(std::string_view name, std::string* to);
   void boolean(std::string_view name, bool* to);
   template <class T, size_t N>
-  bool word(std::string_view name, T* to, const std::array<std::pair<std::string_view, T>, N>& words) {  // whether it is there
+  bool word(std::string_view name, T* to,
+            const std::array<std::pair<std::string_view, T>, N>& words) {  // whether it is there
     const JsonValue* v = find(name);
     if (!v) return false;
     std::vector<std::string_view> names;

@@ -26,17 +26,24 @@ void skip_past(std::string_view* text, std::string_view end) {
   text->remove_prefix(at == text->npos ? text->size() : at + end.size());
 }
 
-// What comes before the document proper: blanks, a byte order mark, comments and declarations of XML and JSON.
+// What comes before the document proper: blanks, a byte order mark, comments and declarations of XML and
+// JSON.
 std::string_view beginning(std::string_view text) {
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   for (;;) {
     skip_blanks(&text);
-    if (text.starts_with("<?")) skip_past(&text, "?>");
-    else if (text.starts_with("<!--")) skip_past(&text, "-->");
-    else if (text.starts_with("<!")) skip_past(&text, ">");
-    else if (text.starts_with("//")) skip_past(&text, "\n");
-    else if (text.starts_with("/*")) skip_past(&text, "*/");
-    else return text;
+    if (text.starts_with("<?"))
+      skip_past(&text, "?>");
+    else if (text.starts_with("<!--"))
+      skip_past(&text, "-->");
+    else if (text.starts_with("<!"))
+      skip_past(&text, ">");
+    else if (text.starts_with("//"))
+      skip_past(&text, "\n");
+    else if (text.starts_with("/*"))
+      skip_past(&text, "*/");
+    else
+      return text;
   }
 }
 
@@ -79,7 +86,8 @@ bool has_gpu_table(std::string_view text) {
     const std::vector<std::string> words = words_of(line.substr(0, 10'000));
     if (words.size() < 2 || !is_gpu_name(words[0])) continue;
     const std::string& cell = words[1];
-    const bool all_capitals = std::all_of(cell.begin(), cell.end(), [](char c) { return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); });
+    const bool all_capitals = std::all_of(
+        cell.begin(), cell.end(), [](char c) { return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); });
     if (all_capitals) return true;
   }
   return false;
@@ -91,7 +99,8 @@ Format recognise_json(std::string_view text) {
   // The readers check that the member is the outermost object's.
   const size_t cluster = text.find("\"muster_cluster\""), topology = text.find("\"muster_topology\"");
   if (cluster == topology) return Format::unknown;  // neither
-  return topology == text.npos || (cluster != text.npos && cluster < topology) ? Format::cluster : Format::json;
+  return topology == text.npos || (cluster != text.npos && cluster < topology) ? Format::cluster
+                                                                               : Format::json;
 }
 
 struct Sign {
@@ -117,13 +126,20 @@ constexpr std::array<Sign, 12> kSigns = {{
 
 std::string_view name_of(Format f) {
   switch (f) {
-    case Format::unknown: return "unknown";
-    case Format::nccl_xml: return "NCCL topology XML";
-    case Format::nccl_graph: return "NCCL graph XML";
-    case Format::hwloc_xml: return "hwloc XML";
-    case Format::smi_matrix: return "nvidia-smi topo -m";
-    case Format::cluster: return "Muster cluster description";
-    case Format::json: return "Muster topology JSON";
+    case Format::unknown:
+      return "unknown";
+    case Format::nccl_xml:
+      return "NCCL topology XML";
+    case Format::nccl_graph:
+      return "NCCL graph XML";
+    case Format::hwloc_xml:
+      return "hwloc XML";
+    case Format::smi_matrix:
+      return "nvidia-smi topo -m";
+    case Format::cluster:
+      return "Muster cluster description";
+    case Format::json:
+      return "Muster topology JSON";
   }
   return "?";
 }
@@ -145,17 +161,29 @@ Format recognise(std::string_view text) {
 
 std::string seems_to_be(std::string_view text) {
   if (trim(text).empty()) return text.empty() ? "empty" : "nothing but blanks";
-  for (const Sign& magic : {Sign{"\x7f" "ELF", "a program"}, {"\x1f\x8b", "compressed with gzip: unpack it"}, {"\xfd" "7zXZ", "compressed with xz: unpack it"},
-                            {"PK\x03\x04", "a zip archive: unpack it"}, {"\x89PNG", "a picture"}, {"%PDF", "a PDF file"}, {"\xff\xfe", "UTF-16: save it as UTF-8"}, {"\xfe\xff", "UTF-16: save it as UTF-8"}})
+  for (const Sign& magic : {Sign{"\x7f"
+                                 "ELF",
+                                 "a program"},
+                            {"\x1f\x8b", "compressed with gzip: unpack it"},
+                            {"\xfd"
+                             "7zXZ",
+                             "compressed with xz: unpack it"},
+                            {"PK\x03\x04", "a zip archive: unpack it"},
+                            {"\x89PNG", "a picture"},
+                            {"%PDF", "a PDF file"},
+                            {"\xff\xfe", "UTF-16: save it as UTF-8"},
+                            {"\xfe\xff", "UTF-16: save it as UTF-8"}})
     if (text.starts_with(magic.sign)) return std::string(magic.what);
   if (is_binary(text)) return "binary";
   const std::string element = lower(first_element(text));
   if (element == "html") return "a web page";
   if (element == "svg") return "a picture (SVG)";
-  if (element == "nvidia_smi_log") return "output of nvidia-smi -q -x, which has no topology: nvidia-smi topo -m is wanted";
+  if (element == "nvidia_smi_log")
+    return "output of nvidia-smi -q -x, which has no topology: nvidia-smi topo -m is wanted";
   if (element == "topologydiff") return "a difference of two topologies of hwloc";
   if (!element.empty()) return fmt::format("XML of an unknown kind (<{}>)", printable(element, 60));
-  if (beginning(text).starts_with('{') || beginning(text).starts_with('[')) return "JSON without \"muster_cluster\" or \"muster_topology\"";
+  if (beginning(text).starts_with('{') || beginning(text).starts_with('['))
+    return "JSON without \"muster_cluster\" or \"muster_topology\"";
   for (const Sign& s : kSigns)
     if (text.substr(0, 1 << 20).find(s.sign) != text.npos) return std::string(s.what);
   std::string_view first = trim(text);
@@ -164,16 +192,24 @@ std::string seems_to_be(std::string_view text) {
 
 Cluster read_topology(std::string_view text, const std::string& name, const Loader& load) {
   switch (recognise(text)) {
-    case Format::cluster: return read_cluster_file(text, name, load);
-    case Format::json: return read_json(text, name);
-    case Format::nccl_graph: fail(Result::invalid_argument, "{} is NCCL graph XML: it has rings and trees, and no topology", name);
-    case Format::hwloc_xml: return cluster_of(read_hwloc_xml(text, name));
-    case Format::nccl_xml: return read_nccl_xml(text, name);
-    case Format::smi_matrix: return cluster_of(read_smi_matrix(text, name));
-    default: break;
+    case Format::cluster:
+      return read_cluster_file(text, name, load);
+    case Format::json:
+      return read_json(text, name);
+    case Format::nccl_graph:
+      fail(Result::invalid_argument, "{} is NCCL graph XML: it has rings and trees, and no topology", name);
+    case Format::nccl_xml:
+      return read_nccl_xml(text, name);
+    case Format::hwloc_xml:
+      return cluster_of(read_hwloc_xml(text, name));
+    case Format::smi_matrix:
+      return cluster_of(read_smi_matrix(text, name));
+    default:
+      break;
   }
   fail(Result::invalid_argument,
-       "{} is no topology that can be read, but {}. Readable are NCCL topology XML, hwloc XML, nvidia-smi topo -m, Muster's "
+       "{} is no topology that can be read, but {}. Readable are NCCL topology XML, hwloc XML, nvidia-smi "
+       "topo -m, Muster's "
        "cluster descriptions and its topology JSON",
        name, seems_to_be(text));
 }

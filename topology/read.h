@@ -24,8 +24,10 @@ Format recognise(std::string_view text);
 // What a text of unknown format seems to be: "an NCCL debug log", "empty".
 std::string seems_to_be(std::string_view text);
 
-// `name` is the file's, for messages; `load` gives the files that a cluster's description names. Throws invalid_argument
-// for what isn't a topology, with what it seems to be.
-Cluster read_topology(std::string_view text, const std::string& name, const Loader& load = [](const std::string& path) { return load_file(path); });
+// `name` is the file's, for messages; `load` gives the files that a cluster's description names. Throws
+// invalid_argument for what isn't a topology, with what it seems to be.
+Cluster read_topology(
+    std::string_view text, const std::string& name,
+    const Loader& load = [](const std::string& path) { return load_file(path); });
 
 }  // namespace muster::topology

@@ -1,5 +1,5 @@
-// Hosts that have names, as their vendors describe them: the cards that are for traffic between GPUs, without those for
-// storage and administration. Numbers: the vendors' data sheets and user guides of each system.
+// Hosts that have names, as their vendors describe them: the cards that are for traffic between GPUs, without
+// those for storage and administration. Numbers: the vendors' data sheets and user guides of each system.
 #include <array>
 
 #include "topology/host_description.h"
@@ -14,7 +14,8 @@ constexpr std::array<ReadyHost, 10> kReady = {{
                           [4,5,1],[4,6,1],[4,7,2],[5,6,2],[5,7,1],[6,7,2]],
          "nics": 4, "network": "infiniband", "gbit_per_s": 100, "numa_nodes": 2, "cpu": "broadwell",
          "pci_generation": 3, "gpus_per_pci_switch": 2, "host_bridges": 2})"},
-    {"dgx-a100", "NVIDIA DGX A100: 8 A100 on 6 NVSwitches, 8 HDR cards, 2 EPYC processors with 4 NUMA nodes each",
+    {"dgx-a100",
+     "NVIDIA DGX A100: 8 A100 on 6 NVSwitches, 8 HDR cards, 2 EPYC processors with 4 NUMA nodes each",
      R"({"gpus": 8, "gpu": "A100", "nvswitches": 6, "nvlinks_per_gpu": 12,
          "nics": 8, "network": "infiniband", "gbit_per_s": 200, "numa_nodes": 8, "packages": 2, "cpu": "epyc",
          "pci_generation": 4, "gpus_per_pci_switch": 2})"},
@@ -34,8 +35,10 @@ constexpr std::array<ReadyHost, 10> kReady = {{
      R"({"gpus": 4, "gpu": "GB200", "nvlinks_per_gpu": 18, "c2c": true,
          "nics": 4, "network": "infiniband", "gbit_per_s": 400, "numa_nodes": 2, "cpu": "arm",
          "pci_generation": 5, "host_bridges": 4})"},
-    {"gb200-nvl72", "a compute tray of NVIDIA GB200 NVL72: 4 GPUs on 2 Grace processors; its 9 NVLink switch trays with 18 switches join "
-                    "18 of them (say so by \"hosts_per_nvlink_domain\": 18)",
+    {"gb200-nvl72",
+     "a compute tray of NVIDIA GB200 NVL72: 4 GPUs on 2 Grace processors; its 9 NVLink switch trays with 18 "
+     "switches join "
+     "18 of them (say so by \"hosts_per_nvlink_domain\": 18)",
      R"({"gpus": 4, "gpu": "GB200", "nvswitches": 18, "nvlinks_per_gpu": 18, "c2c": true,
          "nics": 4, "network": "infiniband", "gbit_per_s": 400, "numa_nodes": 2, "cpu": "arm",
          "pci_generation": 5, "host_bridges": 4})"},

@@ -1,5 +1,5 @@
-// Topologies of any format, recognised by content, and all that is then said of them. Files that a cluster's description
-// names aren't opened: they are what follows the first line "=== ".
+// Topologies of any format, recognised by content, and all that is then said of them. Files that a cluster's
+// description names aren't opened: they are what follows the first line "=== ".
 #include <fmt/format.h>
 
 #include "fuzz.h"
@@ -23,7 +23,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   require(!seems_to_be(text).empty(), "every text seems to be something");
   Cluster c;
   const auto load = [&](const std::string&) { return std::string(other); };
-  if (!succeeds_or_throws({Result::invalid_argument}, [&] { c = read_topology(text, "input", load); })) return 0;
+  if (!succeeds_or_throws({Result::invalid_argument}, [&] { c = read_topology(text, "input", load); }))
+    return 0;
 
   size_t devices = 0;
   for (const auto& m : c.shapes) {
@@ -36,7 +37,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // What is quadratic in devices is left out where they are many.
   if (devices > 300) return 0;
   write_dot(c);
-  for (const Finding& f : all_findings(c)) require(!f.id.empty() && !f.text.empty(), "a finding says something");
+  for (const Finding& f : all_findings(c))
+    require(!f.id.empty() && !f.text.empty(), "a finding says something");
   for (const auto& m : c.shapes) nearest_table(*m);
   require(tree(c).find('\033') == std::string::npos, "nothing that terminals obey");
   return 0;
