@@ -101,7 +101,7 @@ TEST_F(Topo, WritesWhatItReads) {
   EXPECT_THAT(topo("many.json --json").text, StartsWith("{\n  \"muster_topology\": 1,"));
   // NCCL's format has no host bridges, so what was NODE is PHB.
   const Output nccl = topo("one.json --nccl-xml > again && " MUSTER_TOOL
-                           " topo --diff one.json again | grep -v 'host bridge, only in the first'");
+                           " topo --diff one.json again | grep -v -e 'host bridge, only in the first' -e 'class NODE / PHB'");
   EXPECT_EQ(nccl.text, "first / second: one.json / again\n");
   EXPECT_THAT(topo("one.json --nccl-xml").text, StartsWith("<system version=\"1\""));
   EXPECT_THAT(topo("one.json --dot").text, StartsWith("graph \""));
@@ -127,6 +127,7 @@ TEST_F(Topo, PathsHopByHop) {
   EXPECT_THAT(o.text, AllOf(StartsWith("SYS: between NUMA nodes"),
                             HasSubstr("CPU interconnect  22 GB/s (table)  <- narrowest\n"),
                             HasSubstr("  mlx5_5 (port)\n")));
+  EXPECT_EQ(topo("--paths GPU0 mlx5_5 one.json").text, o.text);
   EXPECT_THAT(topo("one.json --paths gpu0 GPU7").text,
               AllOf(StartsWith("NVL:"), HasSubstr("NVLink x18  370.8 GB/s (table)")));
   const Output net = topo("many.json --paths n0/GPU1 last/GPU1");

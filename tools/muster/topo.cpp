@@ -264,9 +264,11 @@ void add_topo(CLI::App& app, int& status) {
   what->add_option("--svg", o->svg, "A picture, drawn by Graphviz into this file")->type_name("FILE");
   what->add_option("--paths", o->paths, "The path between two devices, hop by hop; in a cluster HOST/DEVICE")
       ->expected(2)
+      ->allow_extra_args(false)  // a file may follow
       ->type_name("A B");
   what->add_option("--diff", o->diff, "What differs between two files; exit status 1 if anything does")
       ->expected(2)
+      ->allow_extra_args(false)
       ->type_name("FILE FILE");
   what->add_flag("--check", o->check, "Only what is implausible; exit status 1 if anything is");
   what->add_flag("--explain", o->explain, "What the classes and numbers mean, and where they come from");
