@@ -193,6 +193,14 @@ TEST_F(Topo, ThisMachine) {
   EXPECT_EQ(empty.status, 0) << empty.text;
 }
 
+TEST_F(Topo, ThisMachineIsWhatRanksSee) {
+  const Output o = topo("", "NCCL_TOPO_FILE=one.json");
+  EXPECT_EQ(o.status, 0) << o.text;
+  EXPECT_THAT(o.text, AllOf(HasSubstr("8 x H100"), HasSubstr("one.json")));
+  EXPECT_EQ(topo("", "NCCL_TOPO_FILE=missing").status, 0);
+  EXPECT_EQ(topo("", "NCCL_TOPO_FILE=many.json").status, 1);
+}
+
 TEST_F(Topo, BadFiles) {
   fs::create_directory(folder / "directory");
   ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);

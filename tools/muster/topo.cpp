@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/options.h"
 #include "base/text.h"
+#include "comm/host_topology.h"
 #include "commands.h"
 #include "picture.h"
 #include "topology/compare.h"
@@ -218,10 +220,8 @@ int topo(const TopoOptions& o) {
   if (!o.diff.empty()) return show_difference(o.diff);
   Cluster c;
   if (o.file.empty()) {
-    DetectOptions options{.root = o.root};
-    if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES"); visible && o.root.empty())
-      options.visible_gpus = visible;
-    c = cluster_of(detect(options));
+    // As ranks see it, with NCCL_TOPO_FILE.
+    c = cluster_of(o.root.empty() ? host_topology(Options::inspect()) : detect({.root = o.root}));
   } else {
     const std::string text = load_file(o.file);
     if (recognise(text) == Format::nccl_graph)
