@@ -100,8 +100,9 @@ TEST_F(Topo, WritesWhatItReads) {
   }
   EXPECT_THAT(topo("many.json --json").text, StartsWith("{\n  \"muster_topology\": 1,"));
   // NCCL's format has no host bridges, so what was NODE is PHB.
-  const Output nccl = topo("one.json --nccl-xml > again && " MUSTER_TOOL
-                           " topo --diff one.json again | grep -v -e 'host bridge, only in the first' -e 'class NODE / PHB'");
+  const Output nccl =
+      topo("one.json --nccl-xml > again && " MUSTER_TOOL
+           " topo --diff one.json again | grep -v -e 'host bridge, only in the first' -e 'class NODE / PHB'");
   EXPECT_EQ(nccl.text, "first / second: one.json / again\n");
   EXPECT_THAT(topo("one.json --nccl-xml").text, StartsWith("<system version=\"1\""));
   EXPECT_THAT(topo("one.json --dot").text, StartsWith("graph \""));
