@@ -1,38 +1,28 @@
 // `muster doctor --options`: what is set, from where, to what effect; and the reference page made from the same table.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <string>
 
 #include "base/options.h"
+#include "support/shell.h"
 
 namespace muster {
 namespace {
 
+using test::Output;
+using test::output_of;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-struct Output {
-  int status = -1;
-  std::string text;  // stdout and stderr
-};
+// Both streams.
 Output doctor(const std::string& variables, const std::string& flags = "--options") {
-  Output o;
-  FILE* pipe = popen(("env -i HOME=/nonexistent " + variables + " " MUSTER_TOOL " doctor " + flags + " 2>&1").c_str(), "r");
-  if (!pipe) return o;
-  std::array<char, 4096> buffer;
-  for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) o.text.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  o.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return o;
+  return output_of("env -i HOME=/nonexistent " + variables + " " MUSTER_TOOL " doctor " + flags + " 2>&1");
 }
 
 TEST(Doctor, TheReferencePageIsWhatItPrints) {

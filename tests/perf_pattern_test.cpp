@@ -15,7 +15,7 @@
 namespace muster::perf {
 namespace {
 
-using test::Finished;
+using test::Output;
 using test::shell;
 using test::Variable;
 using testing::AllOf;
@@ -108,13 +108,13 @@ TEST_F(PerfPattern, RunsByAMatrix) {
   const Variable name("NCCL_TESTS_ALLTOALLV_MATRIX_FILE", file("0 100000 7\n 48 0 5000\n0 0 1600\n"));
   for (const char* ranks :
        {"alltoallv_perf -t 3", "alltoallv_perf -g 3 -y 1", "$muster run -n 3 alltoallv_perf"}) {
-    const Finished o = shell("NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY=1 " + std::string(ranks) +
+    const Output o = shell("NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY=1 " + std::string(ranks) +
                              " -b 100000 -e 100000 -n 2 -d double");
-    EXPECT_EQ(o.status, 0) << o.output;
-    EXPECT_THAT(o.output, HasSubstr("# Out of bounds values : 0 OK\n"));
-    EXPECT_THAT(o.output, HasSubstr("      100000             0    double    none      -1")) << ranks;
-    EXPECT_THAT(o.output, HasSubstr("mode=matrix nranks=3 matrix_dim=3 scale=1.000 time_usec="));
-    EXPECT_THAT(o.output, AllOf(HasSubstr("#   rank=0 send_bytes=100000 recv_bytes=48 alg_bw="),
+    EXPECT_EQ(o.status, 0) << o.text;
+    EXPECT_THAT(o.text, HasSubstr("# Out of bounds values : 0 OK\n"));
+    EXPECT_THAT(o.text, HasSubstr("      100000             0    double    none      -1")) << ranks;
+    EXPECT_THAT(o.text, HasSubstr("mode=matrix nranks=3 matrix_dim=3 scale=1.000 time_usec="));
+    EXPECT_THAT(o.text, AllOf(HasSubstr("#   rank=0 send_bytes=100000 recv_bytes=48 alg_bw="),
                                 HasSubstr("#   rank=1 send_bytes=5040 recv_bytes=100000 alg_bw="),
                                 HasSubstr("#   rank=2 send_bytes=1600 recv_bytes=6592 alg_bw=")));
   }
@@ -124,12 +124,12 @@ TEST_F(PerfPattern, RunsByAMatrix) {
 }
 
 TEST_F(PerfPattern, SummaryOfASpread) {
-  const Finished o = shell(
+  const Output o = shell(
       "NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY=1 NCCL_TESTS_ALLTOALLV_SPREAD=0 alltoallv_perf -t 2 -b 1024 -e "
       "1024 -n 2");
-  EXPECT_EQ(o.status, 0) << o.output;
-  EXPECT_THAT(o.output, HasSubstr("mode=generated nranks=2 total_bytes=1024 spread=0.000 time_usec="));
-  EXPECT_THAT(o.output, HasSubstr("#   rank=1 send_bytes=1024 recv_bytes=1024 alg_bw="));
+  EXPECT_EQ(o.status, 0) << o.text;
+  EXPECT_THAT(o.text, HasSubstr("mode=generated nranks=2 total_bytes=1024 spread=0.000 time_usec="));
+  EXPECT_THAT(o.text, HasSubstr("#   rank=1 send_bytes=1024 recv_bytes=1024 alg_bw="));
 }
 
 }  // namespace

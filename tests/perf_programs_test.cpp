@@ -50,7 +50,7 @@
 namespace muster::perf {
 namespace {
 
-using test::Finished;
+using test::Output;
 using test::rows_of;
 using test::shell;
 using testing::HasSubstr;
@@ -101,13 +101,13 @@ class PerfProgram : public testing::TestWithParam<Program> {
 
   // Status 0, so many rows, all verified and right.
   void expect_right(const std::string& command, size_t rows) {
-    const Finished o = shell(command);
-    EXPECT_EQ(o.status, 0) << command << "\n" << o.output;
-    EXPECT_THAT(o.output, HasSubstr("# Out of bounds values : 0 OK\n"));
-    const auto table = rows_of(o.output);
-    EXPECT_EQ(table.size(), rows) << command << "\n" << o.output;
+    const Output o = shell(command);
+    EXPECT_EQ(o.status, 0) << command << "\n" << o.text;
+    EXPECT_THAT(o.text, HasSubstr("# Out of bounds values : 0 OK\n"));
+    const auto table = rows_of(o.text);
+    EXPECT_EQ(table.size(), rows) << command << "\n" << o.text;
     for (const auto& row : table) {
-      ASSERT_EQ(row.size(), 13u) << command << "\n" << o.output;
+      ASSERT_EQ(row.size(), 13u) << command << "\n" << o.text;
       EXPECT_EQ(row[8], "0") << command;
       EXPECT_EQ(row[12], collective().in_place ? "0" : "N/A") << command;
     }
@@ -139,10 +139,10 @@ TEST_P(PerfProgram, TypesAndOperators) {
 
 TEST_P(PerfProgram, EachRankAsRoot) {
   const std::string with_root = run() + " -t 4 -b 1000 -e 9000 -i 8000 -n 1 -r ";
-  const Finished o = shell(with_root + "-1");
-  EXPECT_EQ(o.status, 0) << o.output;
+  const Output o = shell(with_root + "-1");
+  EXPECT_EQ(o.status, 0) << o.text;
   std::vector<std::string> roots;
-  for (const auto& row : rows_of(o.output)) roots.push_back(row[4]);
+  for (const auto& row : rows_of(o.text)) roots.push_back(row[4]);
   if (collective().rooted)
     EXPECT_EQ(roots, (std::vector<std::string>{"0", "0", "1", "1", "2", "2", "3", "3"}));
   else
@@ -155,16 +155,16 @@ TEST_P(PerfProgram, EachRankAsRoot) {
 }
 
 TEST_P(PerfProgram, HeaderAndColumns) {
-  const Finished o = shell(run() + " -t 2 -b 64 -e 64 -n 1 --plan");
-  EXPECT_THAT(o.output, HasSubstr("# Collective test starting: " + program() + "\n"));
-  EXPECT_THAT(o.output, HasSubstr("# Collective test concluded: " + program() + "\n"));
+  const Output o = shell(run() + " -t 2 -b 64 -e 64 -n 1 --plan");
+  EXPECT_THAT(o.text, HasSubstr("# Collective test starting: " + program() + "\n"));
+  EXPECT_THAT(o.text, HasSubstr("# Collective test concluded: " + program() + "\n"));
   EXPECT_THAT(
-      o.output,
+      o.text,
       HasSubstr("#       size         count      type   redop    root     time   algbw   busbw  #wrong     "
                 "time   algbw   busbw  #wrong\n"));
-  EXPECT_THAT(o.output, HasSubstr("# Avg bus bandwidth    : "));
-  EXPECT_THAT(o.output, testing::ContainsRegex("\n#   [a-z]")) << "--plan";
-  const auto rows = rows_of(o.output);
+  EXPECT_THAT(o.text, HasSubstr("# Avg bus bandwidth    : "));
+  EXPECT_THAT(o.text, testing::ContainsRegex("\n#   [a-z]")) << "--plan";
+  const auto rows = rows_of(o.text);
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0][0], "64");
   EXPECT_EQ(rows[0][2], "float");
@@ -175,8 +175,8 @@ TEST_P(PerfProgram, HeaderAndColumns) {
 nlohmann::json json_of(const std::string& command) {
   const std::string path = testing::TempDir() + "/perf_programs_" + std::to_string(getpid()) + ".json";
   std::remove(path.c_str());
-  const Finished o = shell(command + " -J " + path);
-  EXPECT_EQ(o.status, 0) << o.output;
+  const Output o = shell(command + " -J " + path);
+  EXPECT_EQ(o.status, 0) << o.text;
   std::ifstream in(path);
   const auto j = nlohmann::json::parse(in);
   std::remove(path.c_str());
@@ -206,7 +206,7 @@ TEST_P(PerfProgram, SaysHowCloseToTheRoof) {
   EXPECT_EQ(row["roof"]["written_bytes"].get<double>() / (1 << 20), p.written_mib);
   EXPECT_GT(row["roof"]["time"], 0);
   EXPECT_THAT(
-      shell(roofed).output,
+      shell(roofed).text,
       testing::ContainsRegex("\n# Roof: best at [0-9]+ B: busbw [0-9.]+ of [0-9.]+ GB/s, [0-9]+ % of what"));
 }
 
@@ -259,18 +259,18 @@ TEST_P(PerfProgram, AnotherRootIsNoticed) {
 TEST(PerfPrograms, RoofCanBeSwitchedOffAndIsNotForSmallOrShortRuns) {
   for (const char* flags : {"-b 1M -e 1M -n 64 --roof 0", "-b 1M -e 1M -n 64 --rotate 0", "-b 1K -e 1K -n 64",
                             "-b 64M -e 64M -n 2", "-b 1M -e 1M -n 64 -C 1"}) {
-    const Finished o = shell("all_reduce_perf -t 2 " + std::string(flags));
+    const Output o = shell("all_reduce_perf -t 2 " + std::string(flags));
     EXPECT_EQ(o.status, 0);
-    EXPECT_EQ(o.output.find("# Roof"), std::string::npos) << flags << o.output;
+    EXPECT_EQ(o.text.find("# Roof"), std::string::npos) << flags << o.text;
   }
 }
 
 TEST(PerfPrograms, HypercubeSkipsOtherNumbersOfRanks) {
-  const Finished o = shell("hypercube_perf -t 3 -b 64 -e 64");
+  const Output o = shell("hypercube_perf -t 3 -b 64 -e 64");
   EXPECT_EQ(o.status, 0) << "as nccl-tests: scripts run all programs with all numbers of ranks";
-  EXPECT_THAT(o.output,
+  EXPECT_THAT(o.text,
               HasSubstr("# Nothing is measured: a hypercube needs 1, 2, 4, 8 ... ranks, and there are 3\n"));
-  EXPECT_EQ(rows_of(o.output).size(), 0u);
+  EXPECT_EQ(rows_of(o.text).size(), 0u);
   EXPECT_EQ(shell("NCCL_TESTS_MIN_BW=1 hypercube_perf -t 3 -b 64 -e 64").status, 7)
       << "no bandwidth was shown";
 }

@@ -21,22 +21,22 @@
 namespace muster::perf {
 namespace {
 
-using test::Finished;
+using test::Output;
 using test::rows_of;
 using test::shell;
 using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 
-void expect_right(const Finished& o, size_t rows, int ranks) {
-  EXPECT_EQ(o.status, 0) << o.output;
-  EXPECT_THAT(o.output, HasSubstr("# Out of bounds values : 0 OK"));
-  EXPECT_THAT(o.output, HasSubstr("#  Rank " + std::string(ranks > 10 ? "" : " ") +
+void expect_right(const Output& o, size_t rows, int ranks) {
+  EXPECT_EQ(o.status, 0) << o.text;
+  EXPECT_THAT(o.text, HasSubstr("# Out of bounds values : 0 OK"));
+  EXPECT_THAT(o.text, HasSubstr("#  Rank " + std::string(ranks > 10 ? "" : " ") +
                                   std::to_string(ranks - 1) + " Group"));
-  const auto table = rows_of(o.output);
-  EXPECT_EQ(table.size(), rows) << o.output;
+  const auto table = rows_of(o.text);
+  EXPECT_EQ(table.size(), rows) << o.text;
   for (const auto& row : table) {
-    ASSERT_EQ(row.size(), 13u) << o.output;
+    ASSERT_EQ(row.size(), 13u) << o.text;
     EXPECT_EQ(row[8], "0");
     EXPECT_EQ(row[12], "0");
   }
@@ -68,19 +68,19 @@ TEST(AllReducePerf, FlagsThatShapeTheRun) {
   for (const char* flags : {"-m 3", "-z 1", "-z 3", "-w 0", "-n 0", "-c 0", "-c 3", "-a 0", "-a 2", "-a 3",
                             "-C 1", "-T 60", "-x 1 -V 4 -G 2"})
     for (const char* ranks : {"-t 2 ", "-g 2 "}) {
-      const Finished o = shell("all_reduce_perf " + std::string(ranks) + flags + sizes);
-      EXPECT_EQ(o.status, 0) << flags << o.output;
-      EXPECT_EQ(rows_of(o.output).size(), 3u) << flags;
+      const Output o = shell("all_reduce_perf " + std::string(ranks) + flags + sizes);
+      EXPECT_EQ(o.status, 0) << flags << o.text;
+      EXPECT_EQ(rows_of(o.text).size(), 3u) << flags;
     }
-  EXPECT_EQ(rows_of(shell("all_reduce_perf -t 2 -N 3" + sizes).output).size(), 9u);
-  EXPECT_THAT(shell("all_reduce_perf -t 2 -c 0" + sizes).output, HasSubstr(" N/A"));
-  EXPECT_THAT(shell("all_reduce_perf -t 2 -x 1" + sizes).output, HasSubstr("# Note: -x:"));
-  EXPECT_THAT(shell("all_reduce_perf -t 2 -M 1" + sizes).output,
+  EXPECT_EQ(rows_of(shell("all_reduce_perf -t 2 -N 3" + sizes).text).size(), 9u);
+  EXPECT_THAT(shell("all_reduce_perf -t 2 -c 0" + sizes).text, HasSubstr(" N/A"));
+  EXPECT_THAT(shell("all_reduce_perf -t 2 -x 1" + sizes).text, HasSubstr("# Note: -x:"));
+  EXPECT_THAT(shell("all_reduce_perf -t 2 -M 1" + sizes).text,
               ContainsRegex("# Host memory usage +: communicators"));
-  EXPECT_THAT(shell("all_reduce_perf -t 2 -S 1" + sizes).output,
+  EXPECT_THAT(shell("all_reduce_perf -t 2 -S 1" + sizes).text,
               ContainsRegex("  20[0-9][0-9]-[0-9]+-[0-9]+ [0-9:]+\n"));
-  EXPECT_THAT(shell("all_reduce_perf -t 2 --plan" + sizes).output, ContainsRegex("\n#   [^ ]"));
-  const auto iterations = rows_of(shell("all_reduce_perf -t 2 -I 1 -K 2" + sizes).output);
+  EXPECT_THAT(shell("all_reduce_perf -t 2 --plan" + sizes).text, ContainsRegex("\n#   [^ ]"));
+  const auto iterations = rows_of(shell("all_reduce_perf -t 2 -I 1 -K 2" + sizes).text);
   ASSERT_EQ(iterations.size(), 3u);
   EXPECT_EQ(iterations[0].size(), 21u);
 }
@@ -89,23 +89,23 @@ TEST(AllReducePerf, RegistersBuffers) {
   const std::string sizes = " -b 64 -e 1M -f 128 -n 3 --rotate 2M";
   for (const char* ranks : {"-t 3", "-g 3", "-g 2 -y 1", "-t 2 -g 2 -u 3"})
     for (const char* registered : {" -R 1", " -R 2"}) {
-      const Finished o = shell("all_reduce_perf " + std::string(ranks) + registered + sizes);
-      EXPECT_EQ(o.status, 0) << ranks << registered << o.output;
-      EXPECT_EQ(rows_of(o.output).size(), 3u) << ranks << registered << o.output;
+      const Output o = shell("all_reduce_perf " + std::string(ranks) + registered + sizes);
+      EXPECT_EQ(o.status, 0) << ranks << registered << o.text;
+      EXPECT_EQ(rows_of(o.text).size(), 3u) << ranks << registered << o.text;
     }
   expect_right(shell("$muster run -n 3 all_reduce_perf -R 2 -p 1 -t 2" + sizes), 3, 6);
   expect_right(shell("$muster run -n 2 all_reduce_perf -R 1 --buffers malloc" + sizes), 3, 2);
-  EXPECT_THAT(shell("all_reduce_perf -t 2 -R 1" + sizes).output, HasSubstr("# Note: -R 1: "));
+  EXPECT_THAT(shell("all_reduce_perf -t 2 -R 1" + sizes).text, HasSubstr("# Note: -R 1: "));
   // Processes can only register what the others map, and from 8 KiB on it is then used where it is.
-  EXPECT_THAT(shell("$muster run -n 2 all_reduce_perf -R 2 --plan" + sizes).output,
+  EXPECT_THAT(shell("$muster run -n 2 all_reduce_perf -R 2 --plan" + sizes).text,
               AllOf(HasSubstr("mem_alloc, registered as windows;"), HasSubstr("from mem_alloc: window (")));
 }
 
 // What can't be a window fails on all ranks, with the reason.
 TEST(AllReducePerf, BuffersThatCannotBeWindows) {
-  const Finished o = shell("$muster run -n 2 all_reduce_perf -R 2 --buffers malloc -b 1K -e 1K --rotate 64K");
+  const Output o = shell("$muster run -n 2 all_reduce_perf -R 2 --buffers malloc -b 1K -e 1K --rotate 64K");
   EXPECT_NE(o.status, 0);
-  EXPECT_THAT(o.output, HasSubstr("are not in one allocation of mem_alloc"));
+  EXPECT_THAT(o.text, HasSubstr("are not in one allocation of mem_alloc"));
   EXPECT_EQ(shell("MUSTER_WINDOWS=0 $muster run -n 2 all_reduce_perf -R 2 -b 1K -e 1K --rotate 64K").status, 6);
 }
 
@@ -122,12 +122,12 @@ TEST(AllReducePerf, SplitsIntoJobs) {
   const std::string run = " $muster run -n 4 all_reduce_perf -b 8 -e 64 -f 8 -n 2";
   for (const std::string split : {"NCCL_TESTS_SPLIT='MOD 2'", "NCCL_TESTS_SPLIT=%2",
                                   "NCCL_TESTS_SPLIT='AND 0x1'", "NCCL_TESTS_SPLIT_MASK=1"}) {
-    const Finished o = shell(split + run);
+    const Output o = shell(split + run);
     expect_right(o, 2, 4);
     for (const char* line :
          {"#  Rank  0 Group  0 ", "#  Rank  1 Group  1 ", "#  Rank  2 Group  0 ", "#  Rank  3 Group  1 "})
-      EXPECT_THAT(o.output, HasSubstr(line)) << split;
-    EXPECT_THAT(o.output, HasSubstr("# Collective test concluded: all_reduce_perf"));
+      EXPECT_THAT(o.text, HasSubstr(line)) << split;
+    EXPECT_THAT(o.text, HasSubstr("# Collective test concluded: all_reduce_perf"));
   }
   expect_right(shell("NCCL_TESTS_SPLIT='DIV 3'" + run), 2, 4);    // three and one
   expect_right(shell("NCCL_TESTS_SPLIT='OR 0b11'" + run), 2, 4);  // all in one
@@ -148,7 +148,7 @@ TEST(AllReducePerf, ExitStatuses) {
 
 TEST(AllReducePerf, ARowOverItsTimeEndsTheRun) {
   // Rank 1 is stopped in the middle: rank 0 waits for it no longer than it may.
-  const Finished o = shell(
+  const Output o = shell(
       "dir=$(mktemp -d); export dir; "
       "$muster run -n 2 --grace 0.5 sh -c 'echo $$ > $dir/$RANK; exec all_reduce_perf -b 8 -e 8 -n 1 -N 0 "
       "--rotate 64K -T 3 > "
@@ -156,15 +156,15 @@ TEST(AllReducePerf, ARowOverItsTimeEndsTheRun) {
       "until grep -q float $dir/out.0 2>/dev/null || ! kill -0 $job; do sleep 0.05; done; kill -STOP $(cat "
       "$dir/1); wait $job; "
       "echo status $?; rm -r $dir");
-  EXPECT_THAT(o.output,
+  EXPECT_THAT(o.text,
               AllOf(HasSubstr("not done after 3 s (-T)"), HasSubstr("rank 0 (pid "), HasSubstr("status 4")));
 }
 
 TEST(AllReducePerf, WritesJson) {
   const std::string path = testing::TempDir() + "/perf_test_" + std::to_string(getpid()) + ".json";
-  const Finished o = shell("MUSTER_JOB_KEY=secret all_reduce_perf -t 2 -b 8 -e 64 -f 8 -n 4 -I 1 -J " + path);
-  EXPECT_EQ(o.status, 0) << o.output;
-  EXPECT_THAT(o.output, HasSubstr("# Writing JSON output to " + path + "\n"));
+  const Output o = shell("MUSTER_JOB_KEY=secret all_reduce_perf -t 2 -b 8 -e 64 -f 8 -n 4 -I 1 -J " + path);
+  EXPECT_EQ(o.status, 0) << o.text;
+  EXPECT_THAT(o.text, HasSubstr("# Writing JSON output to " + path + "\n"));
   std::ifstream in(path);
   const auto j = nlohmann::json::parse(in);
   EXPECT_EQ(j["version"], 3);
@@ -180,7 +180,7 @@ TEST(AllReducePerf, WritesJson) {
   EXPECT_EQ(j["out_of_bounds"]["okay"], "true");
   EXPECT_EQ(j["average_bus_bandwidth"]["okay"], "unchecked");
   for (const auto& entry : j["env"]) EXPECT_EQ(entry.get<std::string>().find("secret"), std::string::npos);
-  EXPECT_THAT(shell("all_reduce_perf -b 8 -e 8 -J " + path).output, HasSubstr(path + ".0\n"))
+  EXPECT_THAT(shell("all_reduce_perf -b 8 -e 8 -J " + path).text, HasSubstr(path + ".0\n"))
       << "an existing file is kept";
   std::remove(path.c_str());
   std::remove((path + ".0").c_str());

@@ -21,6 +21,7 @@
 #include "comm/verdict.h"
 #include "life_support.h"
 #include "muster/muster.h"
+#include "support/shell.h"
 
 namespace muster {
 namespace {
@@ -30,6 +31,8 @@ using test::expect_works;
 using test::gather;
 using test::kInt;
 using test::outcome_of;
+using test::Output;
+using test::output_of;
 using test::run_process_ranks;
 using test::run_threads;
 using testing::AllOf;
@@ -42,20 +45,7 @@ using testing::Not;
 using namespace std::chrono_literals;
 using Ints = std::vector<int>;
 
-struct Output {
-  int status = -1;
-  std::string text;
-};
-Output muster_status(const std::string& arguments) {
-  Output o;
-  FILE* pipe = popen((MUSTER_TOOL " status " + arguments).c_str(), "r");
-  if (!pipe) return o;
-  std::array<char, 4096> buffer;
-  for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) o.text.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  o.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return o;
-}
+Output muster_status(const std::string& arguments) { return output_of(MUSTER_TOOL " status " + arguments); }
 
 // The communicator of this name, as the tool tells of it; null: it doesn't.
 json find(const json& all, const std::string& name) {

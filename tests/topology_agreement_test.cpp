@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "support/corpus.h"
+#include "topology/host_description.h"
 #include "topology/nccl_xml.h"
 #include "topology/nearest_ports.h"
 #include "topology/smi_matrix.h"
@@ -100,6 +101,44 @@ TEST(TopologyAgreement, EightV100) {
                 b = xml("blinkplus-8xV100");
   EXPECT_EQ(nvlinks(a), nvlinks(b));
   EXPECT_EQ(gpu_cells(a), gpu_cells(b));
+}
+
+// Hosts that are known by name are like real ones of their type: NVLinks, what lies between GPUs, and how many ports are
+// beside each GPU, at which speed.
+TEST(TopologyAgreement, ReadyHostsAreLikeRealOnes) {
+  MUSTER_NEEDS_CORPUS();
+  const auto ports_beside = [](const Machine& m) {
+    std::map<int, size_t> r;
+    for (const auto& [gpu, ports] : nearest(m)) r[gpu] = ports.size();
+    return r;
+  };
+  const auto speeds = [](const Machine& m) {
+    std::set<double> r;
+    for (const int p : m.all(Kind::port)) r.insert(m.port(p).gbit_per_s);
+    return r;
+  };
+  const auto ready = [](const char* name) { return *ready_host(name); };
+
+  EXPECT_EQ(nvlinks(ready("dgx-1v")), nvlinks(xml("blinkplus-8xV100")));
+  EXPECT_EQ(gpu_cells(ready("dgx-1v")), gpu_cells(xml("blinkplus-8xV100")));
+  for (const char* real : {"oci-oke-BM.GPU.A100-v2.8", "oci-oke-BM.GPU4.8"}) {
+    EXPECT_EQ(nvlinks(ready("dgx-a100")), nvlinks(xml(real))) << real;
+    EXPECT_EQ(gpu_cells(ready("dgx-a100")), gpu_cells(xml(real))) << real;
+  }
+  EXPECT_EQ(nvlinks(ready("dgx-h100")), nvlinks(xml("oci-oke-BM.GPU.H100.8")));
+  EXPECT_EQ(nvlinks(ready("dgx-b200")), nvlinks(xml("modal-b200-vm-v1")));
+  EXPECT_EQ(nvlinks(ready("gb200-nvl72")), nvlinks(table("gb200-4gpu-8nic-gpu-numa-ids")));
+
+  const Machine h200 = table("simllm-8xH200-8nic-full");
+  EXPECT_EQ(nvlinks(ready("hgx-h200")), nvlinks(h200));
+  EXPECT_EQ(ports_beside(ready("hgx-h200")), ports_beside(h200));
+  const Machine nebius = xml("nebius-8xH100-vm");
+  EXPECT_EQ(ports_beside(ready("dgx-h100")), ports_beside(nebius));
+  EXPECT_EQ(speeds(ready("dgx-h100")), speeds(nebius));
+  EXPECT_EQ(ports_beside(ready("aws-p4d")), ports_beside(xml("aws-p4d.24xl-rev1")));
+  const Machine p5 = xml("aws-p5.48xl-8xH100-32EFA");
+  EXPECT_EQ(ports_beside(ready("aws-p5")), ports_beside(p5));
+  EXPECT_EQ(speeds(ready("aws-p5")), speeds(p5));
 }
 
 // What is written of an XML file as a table reads with the same classes, in each file of the corpus that is

@@ -177,9 +177,9 @@ TEST(ReadyHosts, AreWhatTheirVendorsSay) {
   const std::vector<Known> known = {
       {"dgx-1v", 8, 70, 6, 4, 100},        {"dgx-a100", 8, 80, 12, 8, 200},
       {"dgx-h100", 8, 90, 18, 8, 400},     {"hgx-h200", 8, 90, 18, 8, 400},
-      {"dgx-b200", 8, 100, 18, 8, 400},    {"gb200-nvl4", 4, 100, 18, 4, 400},
-      {"gb200-nvl72", 4, 100, 18, 4, 400}, {"aws-p4d", 8, 80, 12, 4, 100},
-      {"aws-p5", 8, 90, 18, 32, 100},      {"rtx4090-8", 8, 89, 0, 1, 100},
+      {"dgx-b200", 8, 100, 18, 8, 400},    {"gb200-nvl72", 4, 100, 18, 4, 400},
+      {"aws-p4d", 8, 80, 12, 4, 100},      {"aws-p5", 8, 90, 18, 32, 100},
+      {"rtx4090-8", 8, 89, 0, 1, 100},
   };
   ASSERT_EQ(known.size(), ready_hosts().size());
   for (const Known& k : known) {
@@ -237,7 +237,7 @@ TEST(ReadyHosts, Hopper) {
 }
 
 TEST(ReadyHosts, GraceReachesCardsByItsCpu) {
-  const Machine m = *ready_host("gb200-nvl4");
+  const Machine m = *ready_host("gb200-nvl72");
   EXPECT_EQ(between(m, "GPU0", "GPU3"), PathClass::nvl);
   EXPECT_EQ(between(m, "GPU0", "NUMA0"), PathClass::c2c);
   EXPECT_EQ(between(m, "GPU3", "NUMA0"), PathClass::sys);

@@ -156,7 +156,7 @@ TEST(Examine, Clusters) {
     return all_findings(read_cluster_file("{\"muster_cluster\": 1, " + text + "}", "c", {}));
   };
   EXPECT_EQ(ids(of(R"("hosts": [{"count": 4, "ready": "dgx-h100"}])")), "");
-  EXPECT_TRUE(find(of(R"("hosts": [{"ready": "dgx-h100"}, {"ready": "gb200-nvl4"}])"), "uneven-hosts"));
+  EXPECT_TRUE(find(of(R"("hosts": [{"ready": "dgx-h100"}, {"ready": "gb200-nvl72"}])"), "uneven-hosts"));
   EXPECT_TRUE(find(of(R"("hosts": [{"ready": "dgx-h100"}, {"ready": "dgx-1v"}], "fabric": {"rails": true})"),
                    "uneven-rails"));
   EXPECT_TRUE(find(of(R"("hosts": [{"ready": "dgx-h100"}, {"ready": "dgx-1v"}])"), "mixed-port-speeds"));
@@ -267,7 +267,7 @@ TEST(Dot, TellsLinksApart) {
                           HasSubstr("#c62828"), HasSubstr("#ef6c00"), HasSubstr("subgraph cluster_s0numa"),
                           HasSubstr("18 links, 370.8")));
   EXPECT_THAT(h100, Not(HasSubstr("fabric")));
-  EXPECT_THAT(write_dot(cluster_of(*ready_host("gb200-nvl4"))), HasSubstr("#6a1b9a"));
+  EXPECT_THAT(write_dot(cluster_of(*ready_host("gb200-nvl72"))), HasSubstr("#6a1b9a"));
   const std::string cluster = write_dot(
       read_cluster_file(R"({"muster_cluster": 1, "hosts": [{"count": 4, "ready": "dgx-h100"}]})", "c", {}));
   EXPECT_THAT(cluster, AllOf(HasSubstr("InfiniBand fabric"), HasSubstr("dgx-h100 (4 hosts)")));

@@ -2,38 +2,26 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
 #include "support/corpus.h"
+#include "support/shell.h"
 
 namespace muster {
 namespace {
 
 namespace fs = std::filesystem;
+using test::Output;
+using test::output_of;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-struct Output {
-  int status = -1;
-  std::string text;  // stdout and stderr
-};
-Output shell(const std::string& command) {
-  Output o;
-  FILE* pipe = popen(("{ " + command + "; } 2>&1").c_str(), "r");
-  if (!pipe) return o;
-  std::array<char, 4096> buffer;
-  for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) o.text.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  o.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return o;
-}
+// Both streams.
+Output shell(const std::string& command) { return output_of("{ " + command + "; } 2>&1"); }
 
 class Topo : public testing::Test {
  protected:

@@ -5,20 +5,10 @@
 #include <charconv>
 
 #include "base/text.h"
+#include "topology/network_names.h"
 
 namespace muster::topology {
 namespace {
-
-// "a088:c203:0009:704e"; nothing for one of zeros.
-std::string guid_of(std::string_view text) {
-  std::string digits;
-  for (const char c : text)
-    if (c != ':') digits += c;
-  uint64_t v = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), v, 16);
-  if (error != std::errc() || end != digits.data() + digits.size() || v == 0) return {};
-  return fmt::format("0x{:016x}", v);
-}
 
 // "400 Gb/sec (4X NDR)"
 double rate_of(std::string_view text) {

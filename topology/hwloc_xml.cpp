@@ -10,6 +10,7 @@
 #include "topology/gpu_chips.h"
 #include "topology/hwloc_matrix.h"
 #include "topology/hwloc_objects.h"
+#include "topology/network_names.h"
 #include "topology/nvlink_fabric.h"
 
 namespace muster::topology {
@@ -29,17 +30,6 @@ int trailing_number(std::string_view name) {
   int v = kNone;
   std::from_chars(digits.data(), digits.data() + digits.size(), v);
   return v;
-}
-
-// "a088:c203:0009:704e" as "0xa088c2030009704e"; nothing for a GUID of zeros.
-std::string guid_of(std::string_view text) {
-  std::string digits;
-  for (const char c : text)
-    if (c != ':') digits += c;
-  uint64_t v = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), v, 16);
-  if (error != std::errc() || end != digits.data() + digits.size() || v == 0) return {};
-  return fmt::format("0x{:016x}", v);
 }
 
 class MachineMaker {

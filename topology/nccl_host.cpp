@@ -174,7 +174,9 @@ void HostReader::add_pci(xml_node n, int parent) {
     } else if (pci.is_nic()) {
       bare_nics_.push_back(new_node(Kind::nic, parent, pci, Nic{}, n));
     } else if (!below.empty() || pci.is_bridge() || pci.class_code == 0) {
-      below_what = new_node(Kind::pci_switch, parent, pci, {}, n);
+      Pci bridge = pci;
+      if (!pci.is_bridge() && pci.class_code != 0) bridge.class_code = 0x060400;  // what has devices below it is one
+      below_what = new_node(Kind::pci_switch, parent, bridge, {}, n);
       if (below.empty() && pci.class_code == 0)
         note(Severity::note, "unknown-device", "", n,
              "NCCL asks the system when it loads the file; add class=\"0x030200\" for a GPU, \"0x020700\" or "

@@ -1,7 +1,10 @@
 #include "topology/network_names.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 #include "base/text.h"
 
@@ -33,6 +36,15 @@ Network network_of(uint32_t class_code, uint16_t vendor, std::string_view device
   if (name.starts_with("ib")) return Network::infiniband;
   if (begins_with_one_of(name, kInterfaces)) return Network::ethernet;
   return Network::unknown;
+}
+
+std::string guid_of(std::string_view text) {
+  std::string digits(text);
+  std::erase(digits, ':');
+  uint64_t v = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), v, 16);
+  if (error != std::errc() || end != digits.data() + digits.size() || v == 0) return {};
+  return fmt::format("0x{:016x}", v);
 }
 
 }  // namespace muster::topology
