@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string>
@@ -108,8 +109,9 @@ struct Link {
 struct Machine {
   std::string name;      // of the host or the machine type; may be empty
   uint64_t host_hash = 0;  // as a file gives it; 0: none
-  std::vector<Node> nodes;
-  std::vector<Link> links;
+  // Not vectors, so that a reference to a node or link stays good while others are added.
+  std::deque<Node> nodes;
+  std::deque<Link> links;
   std::vector<Finding> findings;  // what was noticed while it was read or detected
 
   int add(Node node);            // its index; the name is made unique by a suffix where it is taken

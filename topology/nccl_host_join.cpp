@@ -222,7 +222,7 @@ void HostReader::sort_by_number() {
   sort(Kind::numa, [&](int i) { return m.numa(i).os_index; });
   sort(Kind::gpu, [&](int i) { return m.gpu(i).index; });
   sort(Kind::port, [&](int i) { return m.port(i).index; });
-  std::vector<Node> nodes(m.nodes.size());
+  std::deque<Node> nodes(m.nodes.size());
   for (size_t i = 0; i < place.size(); ++i) {
     Node& n = nodes[static_cast<size_t>(place[i])];
     n = std::move(m.nodes[i]);

@@ -188,11 +188,10 @@ class TreeWriter {
                           text_of(t.rate));
     }
     for (const Link& l : m_.links)
-      if (l.kind == LinkKind::c2c && (l.a == gpu || l.b == gpu) && m_.up_link(gpu) != index(l))
+      if (l.kind == LinkKind::c2c && (l.a == gpu || l.b == gpu))
         text += fmt::format("  C2C {}", text_of(l.rate));
     return text;
   }
-  int index(const Link& l) const { return static_cast<int>(&l - m_.links.data()); }
 
   // NVSwitches in one line; direct links between GPUs as bundles.
   void nvlinks() {
