@@ -2,9 +2,9 @@
 
 #include <map>
 
+#include "base/json_document.h"
 #include "base/text.h"
 #include "topology/host_description.h"
-#include "topology/json_document.h"
 #include "topology/read.h"
 
 namespace muster::topology {

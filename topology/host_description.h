@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "topology/json_document.h"
+#include "base/json_document.h"
 #include "topology/machine.h"
 
 namespace muster::topology {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "topology/xml.h"
+#include "base/xml.h"
 
 namespace muster::topology {
 

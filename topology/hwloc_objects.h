@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/xml.h"
 #include "topology/pci_tree.h"
-#include "topology/xml.h"
 
 namespace muster::topology {
 

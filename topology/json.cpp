@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
-#include "topology/json_document.h"
+#include "base/json_document.h"
 
 namespace muster::topology {
 namespace {

@@ -5,8 +5,8 @@
 #include <map>
 
 #include "base/text.h"
+#include "base/xml.h"
 #include "topology/notes.h"
-#include "topology/xml.h"
 
 namespace muster::topology {
 namespace {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/xml.h"
 #include "topology/machine.h"
 #include "topology/notes.h"
-#include "topology/xml.h"
 
 namespace muster::topology {
 

@@ -11,15 +11,15 @@
 #include <vector>
 
 #include "base/error.h"
-#include "topology/text_position.h"
+#include "base/text_position.h"
 
-namespace muster::topology {
+namespace muster {
 
 // What a reader takes; more is refused with the number and the limit. The largest real file known, of a machine with 32
 // network cards, has 0.3 MB, 3000 elements and a depth of 20.
-constexpr size_t kMostBytes = 64 << 20;
-constexpr size_t kMostElements = 200'000;
-constexpr int kMostDepth = 256;
+constexpr size_t kMostXmlBytes = 64 << 20;
+constexpr size_t kMostXmlElements = 200'000;
+constexpr int kMostXmlDepth = 256;
 
 // Whether an element has this name.
 inline bool is(pugi::xml_node n, std::string_view name) { return n.name() == name; }
@@ -54,4 +54,4 @@ class XmlDocument {
   pugi::xml_document document_;
 };
 
-}  // namespace muster::topology
+}  // namespace muster

@@ -1,4 +1,4 @@
-#include "topology/json_document.h"
+#include "base/json_document.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
-#include "topology/text_position.h"
+#include "base/text_position.h"
 
-namespace muster::topology {
+namespace muster {
 namespace {
 
 using Type = JsonValue::Type;
@@ -291,4 +291,4 @@ void JsonFields::refuse_word(const JsonValue& v, std::span<const std::string_vie
   document_.refuse(v, "\"{}\" is not known; known are {}", printable(v.text, 60), fmt::join(words, ", "));
 }
 
-}  // namespace muster::topology
+}  // namespace muster

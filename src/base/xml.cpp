@@ -1,4 +1,4 @@
-#include "topology/xml.h"
+#include "base/xml.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,10 +6,10 @@
 
 #include "base/text.h"
 
-namespace muster::topology {
+namespace muster {
 
 XmlDocument::XmlDocument(std::string_view text, std::string name) : name_(std::move(name)), text_(text) {
-  if (text.size() > kMostBytes) fail(Result::invalid_argument, "{} has {} bytes, and {} are the most that is read", name_, text.size(), kMostBytes);
+  if (text.size() > kMostXmlBytes) fail(Result::invalid_argument, "{} has {} bytes, and {} are the most that is read", name_, text.size(), kMostXmlBytes);
   if (trim(text).empty()) fail(Result::invalid_argument, "{} is empty", name_);
   // Without conversion the offsets are those of the text. What else there is than ASCII stands in names and comments.
   const pugi::xml_parse_result r = document_.load_buffer(text_.data(), text_.size(), pugi::parse_default, pugi::encoding_utf8);
@@ -24,9 +24,9 @@ XmlDocument::XmlDocument(std::string_view text, std::string name) : name_(std::m
   size_t elements = 0;
   int depth = 1;
   for (pugi::xml_node n = root(); n;) {  // without recursion: depth is what is being limited
-    if (n.type() == pugi::node_element && ++elements > kMostElements)
-      refuse(n, "more than {} elements", kMostElements);
-    if (depth > kMostDepth) refuse(n, "elements within elements more than {} deep", kMostDepth);
+    if (n.type() == pugi::node_element && ++elements > kMostXmlElements)
+      refuse(n, "more than {} elements", kMostXmlElements);
+    if (depth > kMostXmlDepth) refuse(n, "elements within elements more than {} deep", kMostXmlDepth);
     if (n.first_child()) {
       n = n.first_child();
       ++depth;
@@ -97,4 +97,4 @@ std::optional<uint64_t> XmlDocument::hexadecimal(pugi::xml_node n, const char* a
   return v;
 }
 
-}  // namespace muster::topology
+}  // namespace muster

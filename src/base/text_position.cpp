@@ -1,8 +1,8 @@
-#include "topology/text_position.h"
+#include "base/text_position.h"
 
 #include <algorithm>
 
-namespace muster::topology {
+namespace muster {
 
 TextPosition position_of(std::string_view text, size_t offset) {
   text = text.substr(0, std::min(offset, text.size()));
@@ -13,4 +13,4 @@ TextPosition position_of(std::string_view text, size_t offset) {
           1};
 }
 
-}  // namespace muster::topology
+}  // namespace muster

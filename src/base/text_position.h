@@ -3,11 +3,11 @@
 
 #include <string_view>
 
-namespace muster::topology {
+namespace muster {
 
 struct TextPosition {
   int line = 1, column = 1;
 };
 TextPosition position_of(std::string_view text, size_t offset);
 
-}  // namespace muster::topology
+}  // namespace muster

@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 
-namespace muster::topology {
+namespace muster {
 
 constexpr size_t kMostJsonBytes = 64 << 20;
 constexpr size_t kMostJsonValues = 4'000'000;
@@ -110,4 +110,4 @@ class JsonFields {
   std::vector<std::string> known_;
 };
 
-}  // namespace muster::topology
+}  // namespace muster
