@@ -13,6 +13,6 @@ endforeach()
 
 muster_optional(CUDA CUDAToolkit_FOUND "NVIDIA's CUDA toolkit" "${later}")
 muster_optional(UCX MUSTER_ucx_FOUND "libucx-dev" "${later}")
-muster_optional(VERBS MUSTER_libibverbs_FOUND "libibverbs-dev" "${later}")
-muster_optional(HWLOC MUSTER_hwloc_FOUND "libhwloc-dev" "a second opinion on CPUs and NUMA nodes")
+muster_optional(VERBS MUSTER_libibverbs_FOUND "libibverbs-dev" "a second opinion on RDMA devices, loaded where it is installed")
+muster_optional(HWLOC MUSTER_hwloc_FOUND "libhwloc-dev" "a second opinion on CPUs, NUMA nodes and PCI devices")
 muster_print_optional()

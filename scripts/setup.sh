@@ -3,7 +3,7 @@
 # steps named; does nothing where all are there.
 set -eu
 packages="g++ cmake ninja-build ccache pkg-config
-  libfmt-dev libssl-dev libhwy-dev libpugixml-dev libhwloc-dev libcli11-dev nlohmann-json3-dev
+  libfmt-dev libssl-dev libhwy-dev libpugixml-dev libhwloc-dev libibverbs-dev libcli11-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   binutils iproute2 procps python3 graphviz"
 for step; do

@@ -11,6 +11,7 @@ set -eu
 cd "$(dirname "$0")/.."
 scripts/setup.sh
 jobs=$(nproc)
+topology_parsers="hwloc_xml nccl_graph nccl_xml smi_matrix topology"  # fuzz targets
 
 # build_and_test PRESET CTEST_ARGUMENT...: builds all targets, or those in $targets.
 build_and_test() {
@@ -25,6 +26,8 @@ build_and_test() {
   ctest --test-dir "build/$preset" --output-on-failure -j "$jobs" "$@"
 }
 
+alternatives() { echo "$@" | tr ' ' '|'; }
+
 [ $# -gt 0 ] || set -- ci
 for step; do
   targets=""
@@ -33,16 +36,18 @@ for step; do
     ci) build_and_test ci -LE long ;;
     long) build_and_test ci -L long ;;
     asan)
-      targets="kernels_test communicator_test executor_test connection_test bootstrap_test support_test perf_data_test uneven_test
-               nccl_api_test nccl_objects_test status_test window_test"
-      build_and_test asan -LE 'long|package' -R "^($(echo $targets | tr ' ' '|'))[.]"
+      tests="kernels_test communicator_test executor_test connection_test bootstrap_test support_test perf_data_test uneven_test
+             nccl_api_test nccl_objects_test status_test window_test
+             topology_detect_test topology_detect_hwloc_test topology_nvml_test topology_verbs_test agreed_cluster_test"
+      targets="$tests $(printf '%s_fuzz ' $topology_parsers)"  # on their corpus
+      build_and_test asan -LE 'long|package' -R "^(($(alternatives $tests))[.]|fuzz[.]($(alternatives $topology_parsers))$)"
       ;;
     tsan)
       targets="communicator_test executor_test connection_test bootstrap_test nonblocking_test nccl_api_test status_test window_test"
-      build_and_test tsan -LE 'long|package' -R "^($(echo $targets | tr ' ' '|'))[.]"
+      build_and_test tsan -LE 'long|package' -R "^($(alternatives $targets))[.]"
       ;;
     fuzz) scripts/fuzz.sh ;;
-    fuzz_topology) scripts/fuzz.sh 60 hwloc_xml nccl_graph nccl_xml smi_matrix topology ;;
+    fuzz_topology) scripts/fuzz.sh 60 $topology_parsers ;;
     arm64) scripts/test_arm64.sh ;;
     *) echo "test.sh: no step '$step': ci, asan, tsan, fuzz, fuzz_topology, arm64 or long" >&2; exit 2 ;;
   esac

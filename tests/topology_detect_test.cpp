@@ -10,7 +10,7 @@
 
 #include "support/fake_server.h"
 #include "topology/allowed_cpus.h"
-#include "topology/detect_cpus.h"
+#include "topology/hwloc_view.h"
 
 namespace muster::topology {
 namespace {
@@ -354,9 +354,9 @@ TEST(DetectHere, ThisMachine) {
   for (const int c : allowed_cpus()) EXPECT_TRUE(cpus.contains(c)) << c;
   EXPECT_TRUE(allowed);
   EXPECT_FALSE(ids(m).contains("hwloc-disagrees")) << finding(m, "hwloc-disagrees").text;
-  if (const auto hwloc = read_cpus_by_hwloc()) {
+  if (const auto hwloc = look_by_hwloc()) {
     std::set<int> same;
-    for (const Numa& n : hwloc->numas) same.insert(n.cpus.begin(), n.cpus.end());
+    for (const Numa& n : hwloc->cpus.numas) same.insert(n.cpus.begin(), n.cpus.end());
     EXPECT_EQ(cpus, same);
   }
 }

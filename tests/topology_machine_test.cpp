@@ -14,7 +14,8 @@ TEST(Machine, ReferencesOutliveWhatIsAddedLater) {
   const Numa& numa = m.numa(0);
   m.add({.kind = Kind::gpu, .name = "GPU0", .parent = 0, .detail = Gpu{}});
   const Link& link = m.links[static_cast<size_t>(m.link({0, 1, LinkKind::c2c, 5}))];
-  for (int i = 0; i < 1000; ++i) m.link({0, m.add({.kind = Kind::gpu, .parent = 0, .detail = Gpu{}}), LinkKind::pcie});
+  for (int i = 0; i < 1000; ++i)
+    m.link({0, m.add({.kind = Kind::gpu, .parent = 0, .detail = Gpu{}}), LinkKind::pcie});
   EXPECT_EQ(&node, &m[0]);
   EXPECT_EQ(&numa, &m.numa(0));
   EXPECT_EQ(&link, &m.links[0]);

@@ -38,6 +38,8 @@ TEST(Recognise, ByWhatIsInIt) {
   EXPECT_EQ(recognise("\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV1\nGPU1\tNV1\t X \n"), Format::smi_matrix);
   EXPECT_EQ(recognise("$ nvidia-smi topo -m\n\033[4m\tGPU0\tGPU1\033[0m\n\033[1mGPU0\033[0m X PHB\n"),
             Format::smi_matrix);
+  EXPECT_EQ(recognise("|      | GPU0 | GPU1 |\n|------|------|------|\n|GPU0|X|NV4|\n|GPU1|NV4|X|\n"), Format::smi_matrix);
+  EXPECT_EQ(recognise("| GPU0 |"), Format::unknown);
   EXPECT_EQ(recognise("// mine\n{ /* version */ \"muster_cluster\": 1}"), Format::cluster);
   EXPECT_EQ(recognise("{\"muster_topology\": 1}"), Format::json);
   EXPECT_EQ(recognise("{\"muster_topology\": 1, \"name\": \"\\\"muster_cluster\\\"\"}"), Format::json);

@@ -147,7 +147,14 @@ TEST(SmiMatrix, OldNamesSingleBlanksNoLastLineEnd) {
   EXPECT_EQ(between(m, "GPU0", "GPU1"), "PIX");
   EXPECT_EQ(between(m, "GPU0", "GPU2"), "SYS");
   expect_same_classes("old-soc-single-blanks");
+}
+
+TEST(SmiMatrix, DrawnWithLines) {
   expect_same_classes("markdown");
+  expect_same_classes("markdown-rule");
+  const Machine m = machine_of_file("markdown-rule");
+  EXPECT_EQ(between(m, "GPU0", "GPU1"), "NV4");
+  EXPECT_TRUE(findings(m, "smi-incomplete").empty());
 }
 
 TEST(SmiMatrix, RowsMissing) {

@@ -11,8 +11,10 @@
 #include "topology/cpu_set.h"
 #include "topology/detect_cpus.h"
 #include "topology/detect_gpus.h"
+#include "topology/detect_hwloc.h"
 #include "topology/detect_network.h"
 #include "topology/detect_pci.h"
+#include "topology/detect_verbs.h"
 #include "topology/environment.h"
 #include "topology/gpu_chips.h"
 #include "topology/nvlink_fabric.h"
@@ -30,10 +32,13 @@ class Detector {
     m_.name = system_.is_this_machine()
                   ? host_name()
                   : printable(system_.text("/proc/sys/kernel/hostname").value_or(""), 255);
-    add_cpus();
+    const std::optional<HwlocView> hwloc = ask_hwloc();
+    add_cpus(hwloc);
     network_ = read_network_devices(system_);
+    add_verbs(network_, ask(ask_verbs, options_.verbs, "libibverbs.so.1"), m_.findings);
     functions_ = read_pci_functions(system_);
-    const NvmlAnswer nvml = ask_driver();
+    if (hwloc) add_hwloc_functions(functions_, hwloc->functions, m_.findings);
+    const NvmlAnswer nvml = ask(ask_nvml, options_.nvml, "libnvidia-ml.so.1");
     choose_roles(nvml);
     look_at_links();
     place_roots();
@@ -55,11 +60,10 @@ class Detector {
     m_.findings.push_back({severity, std::move(id), std::move(where), std::move(text), std::move(remedy)});
   }
 
-  void add_cpus() {
+  void add_cpus(const std::optional<HwlocView>& hwloc) {
     CpuSide cpus = read_cpus(system_);
     m_.findings = std::move(cpus.findings);
-    if (system_.is_this_machine())
-      if (const auto hwloc = read_cpus_by_hwloc()) compare(cpus, *hwloc);
+    if (hwloc) add_hwloc_cpus(cpus, hwloc->cpus, m_.findings);
     for (Numa& n : cpus.numas) {
       const int number = n.os_index;
       const std::string name = number == kNone ? "CPUs without NUMA node" : fmt::format("NUMA{}", number);
@@ -69,37 +73,16 @@ class Detector {
     for (const auto& [part, whole] : cpus.merged) node_of_numa_[part] = node_of_numa_[whole];
   }
 
-  // hwloc takes its own way through sysfs and asks the CPU. What only it knows is taken from it.
-  void compare(CpuSide& ours, const CpuSide& hwloc) {
-    const auto differs = [&](std::string_view what, size_t a, size_t b) {
-      find(Severity::warning, "hwloc-disagrees", "",
-           fmt::format("/sys shows {} {}, and hwloc finds {}", a, what, b),
-           "One of them is misled, often by a virtual machine or container: compare lscpu and lstopo");
-    };
-    if (ours.packages == 0) ours.packages = hwloc.packages;
-    if (ours.made_up && !hwloc.numas.empty()) {
-      for (const Numa& n : hwloc.numas) {
-        Numa copy = ours.numas[0];
-        copy.os_index = n.os_index;
-        copy.package = n.package;
-        copy.cpus = n.cpus;
-        copy.memory_bytes = n.memory_bytes;
-        ours.numas.push_back(std::move(copy));
-      }
-      ours.numas.erase(ours.numas.begin());
-      ours.made_up = false;
-    }
-    if (ours.packages != hwloc.packages)
-      differs("packages", static_cast<size_t>(ours.packages), static_cast<size_t>(hwloc.packages));
-    if (ours.cpus != 0 && ours.cpus != hwloc.cpus)
-      differs("CPUs", static_cast<size_t>(ours.cpus), static_cast<size_t>(hwloc.cpus));
-    if (ours.numas.size() != hwloc.numas.size() && ours.merged.empty())
-      differs("NUMA nodes", ours.numas.size(), hwloc.numas.size());
+  // hwloc takes its own way through sysfs, and asks the CPU and the PCI.
+  std::optional<HwlocView> ask_hwloc() const {
+    return system_.is_this_machine() || !options_.hwloc_xml.empty() ? look_by_hwloc(options_.hwloc_xml) : std::nullopt;
   }
 
-  NvmlAnswer ask_driver() const {
-    if (!options_.nvml.empty()) return ask_nvml(options_.nvml);
-    return system_.is_this_machine() ? ask_nvml("libnvidia-ml.so.1") : NvmlAnswer{};
+  // A library that options name, or on this machine the usual one.
+  template <class Answer>
+  Answer ask(Answer (*library)(const std::string&), const std::string& named, const char* usual) const {
+    if (!named.empty()) return library(named);
+    return system_.is_this_machine() ? library(usual) : Answer{};
   }
 
   int function_at(const std::optional<PciAddress>& address) const {
@@ -287,11 +270,14 @@ class Detector {
       for (const RdmaPort& p : d.ports) {
         Port port{.device = d.name,
                   .number = p.number,
-                  .network = network_of(p, pci),
+                  .network = network_of(d, p, pci),
                   .gbit_per_s = p.gbit_per_s,
                   .guid = d.guid,
                   .interface = p.interface,
                   .up = p.up};
+        if (p.gids == 0 && p.link_layer == "Ethernet")
+          find(Severity::warning, "gid-table-empty", d.name, "its port has no table of addresses (GIDs): RoCE can't be used",
+               "Give its network interface an address, and look at ibv_devinfo -v");
         if (port.interface.empty() && interfaces.size() == 1 && d.ports.size() == 1)
           port.interface = interfaces[0];
         m_.add({.kind = Kind::port,
@@ -320,8 +306,10 @@ class Detector {
            "");
   }
 
-  static Network network_of(const RdmaPort& p, const Pci& pci) {
+  static Network network_of(const RdmaDevice& d, const RdmaPort& p, const Pci& pci) {
+    constexpr int kIwarp = 4;  // is RDMA over TCP: no RoCE
     if (pci.vendor == kAmazon) return Network::efa;
+    if (d.node_type == kIwarp) return Network::ethernet;
     if (p.link_layer == "InfiniBand") return Network::infiniband;
     if (p.link_layer == "Ethernet") return Network::roce;
     return pci.class_code >> 8 == 0x0207 ? Network::infiniband : Network::unknown;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "topology/machine.h"
@@ -21,9 +20,5 @@ struct CpuSide {
 
 // By sysfs, /proc/cpuinfo and, of this machine, the affinity mask; of a captured one /proc/self/status.
 CpuSide read_cpus(const SystemFiles& system);
-
-// By hwloc, of this machine, CPUs that this process may not use included; nothing where Muster was built
-// without it, or it fails. Without findings, vendors and `allowed`.
-std::optional<CpuSide> read_cpus_by_hwloc();
 
 }  // namespace muster::topology

@@ -32,6 +32,8 @@ RdmaDevice read_rdma(const SystemFiles& system, const std::string& name) {
   d.seat = seat_of(system, folder + "/device", system.resolve(folder + "/device").value_or(""));
   d.guid = guid_of(system.text(folder + "/sys_image_guid").value_or(""));
   if (d.guid.empty()) d.guid = guid_of(system.text(folder + "/node_guid").value_or(""));
+  const auto type = parse_c_integer(split(system.text(folder + "/node_type").value_or(""), ':')[0]);  // "1: CA"
+  if (type && *type > 0 && *type < 100) d.node_type = static_cast<int>(*type);
   for (const std::string& number : system.list(folder + "/ports")) {
     const auto n = parse_c_integer(number);
     if (!n || *n < 1 || *n > 255) continue;
@@ -43,6 +45,7 @@ RdmaDevice read_rdma(const SystemFiles& system, const std::string& name) {
     p.gbit_per_s = rate_of(system.text(port + "/rate").value_or(""));
     p.link_layer = system.text(port + "/link_layer").value_or("");
     p.interface = printable(system.text(port + "/gid_attrs/ndevs/0").value_or(""), 32);
+    if (system.exists(port + "/gids")) p.gids = static_cast<int>(system.list(port + "/gids").size());
     d.ports.push_back(std::move(p));
   }
   if (d.ports.empty()) d.ports.push_back({});

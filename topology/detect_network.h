@@ -22,11 +22,13 @@ struct RdmaPort {
   double gbit_per_s = 0;
   std::string link_layer;  // "InfiniBand", "Ethernet"; empty: not said
   std::string interface;
+  std::optional<int> gids;  // entries of its table of addresses
 };
 
 struct RdmaDevice {
   std::string name;
   Seat seat;
+  int node_type = 0;  // the kernel's number: 1 channel adapter, 4 iWARP card; 0: unknown
   std::string guid;  // of the card, hexadecimal with 0x; empty: unknown
   std::vector<RdmaPort> ports;
 };

@@ -76,12 +76,12 @@ std::vector<SystemFunction> read_pci_functions(const SystemFiles& system) {
         f.root = part;
         above.reset();
         placed = true;
-      } else if (const auto a = PciAddress::parse(part); a && *a != f.pci.address) {
+      } else if (const auto a = PciAddress::parse(part); a && *a != f.pci.address && index.contains(*a)) {
         above = a;
       }
     }
-    if (placed && above) {
-      if (const auto it = index.find(*above); it != index.end()) f.parent = it->second;
+    if (above) {
+      f.parent = index.at(*above);
     } else if (!placed) {
       f.root = fmt::format("pci{:04x}:{:02x}", f.pci.address.domain, f.pci.address.bus);
       if (const auto it = bridge_to.find({f.pci.address.domain, f.pci.address.bus});

@@ -1,12 +1,12 @@
 #include "topology/nvml.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <cstring>
 #include <memory>
 
 #include "base/text.h"
+#include "topology/shared_library.h"
 
 namespace muster::topology {
 namespace {
@@ -45,25 +45,6 @@ constexpr unsigned kC2cLinkCount = 170, kC2cLinkMostMbPerS = 172;
 enum RemoteDevice : int { kRemoteGpu = 0, kRemoteCpu = 1, kRemoteSwitch = 2 };
 
 using Handle = void*;
-
-class Library {
- public:
-  explicit Library(const std::string& name) : handle_(dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL)) {}
-  ~Library() {
-    if (handle_) dlclose(handle_);
-  }
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
-  explicit operator bool() const { return handle_ != nullptr; }
-
-  template <class F>
-  F* function(const char* name) const {
-    return reinterpret_cast<F*>(dlsym(handle_, name));
-  }
-
- private:
-  void* handle_;
-};
 
 // A text of a buffer that a library filled: it may have no end.
 template <size_t N>
@@ -207,7 +188,7 @@ class Nvml {
     if (!(g->c2c_gb_per_s > 0 && g->c2c_gb_per_s < 1e5)) g->c2c_gb_per_s = 0;
   }
 
-  Library library_;
+  SharedLibrary library_;
   int (*init_)() = nullptr;
   int (*shutdown_)() = nullptr;
   const char* (*error_)(int) = nullptr;

@@ -67,10 +67,11 @@ std::vector<std::string> words_of(std::string_view line) {
     }
   }
   std::vector<std::string> words;
-  for (std::string_view left = plain; skip_blanks(&left), !left.empty();) {
-    const size_t end = std::min(left.find_first_of(" \t\r\v\f"), left.size());
-    words.emplace_back(left.substr(0, end));
-    left.remove_prefix(end);
+  constexpr std::string_view kBetween = " \t\r\v\f|";  // tables are also drawn with lines
+  for (size_t at = plain.find_first_not_of(kBetween); at < plain.size();) {
+    const size_t end = std::min(plain.find_first_of(kBetween, at), plain.size());
+    words.push_back(plain.substr(at, end - at));
+    at = plain.find_first_not_of(kBetween, end);
   }
   return words;
 }

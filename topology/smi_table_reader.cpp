@@ -63,6 +63,13 @@ Words words_of(std::string_view text, int line) {
   return words;
 }
 
+// A line drawn below a table's head, as Markdown does ("|---|:---:|").
+bool is_rule(const Words& w) {
+  return std::all_of(w.begin(), w.end(), [](const Word& x) {
+    return x.text.size() > 1 && x.text.find_first_not_of("-=+:") == x.text.npos;
+  });
+}
+
 bool is_identifier(std::string_view text) {
   const auto letter = [](char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); };
   return !text.empty() && letter(text[0]) && std::all_of(text.begin(), text.end(), [&](char c) {
@@ -156,7 +163,10 @@ class Reader {
            "{} has {} bytes, and {} are the most that is read as a table of nvidia-smi", name, text.size(),
            kMostSmiBytes);
     int number = 0;
-    for (const std::string_view line : split(text, '\n')) lines_.push_back(words_of(line, ++number));
+    for (const std::string_view line : split(text, '\n')) {
+      lines_.push_back(words_of(line, ++number));
+      if (is_rule(lines_.back())) lines_.back().clear();
+    }
   }
 
   SmiTable read() {
