@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <set>
@@ -16,6 +14,7 @@
 #include "comm/host_topology.h"
 #include "commands.h"
 #include "picture.h"
+#include "say.h"
 #include "topology/compare.h"
 #include "topology/detect.h"
 #include "topology/dot.h"
@@ -40,12 +39,6 @@ struct TopoOptions {
   std::vector<std::string> paths, diff;
   bool matrix = false, json = false, nccl_xml = false, dot = false, check = false, explain = false;
 };
-
-// Standard output may be a full disk: what isn't written is an error.
-void say(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    fail_errno(errno, "can't write the output");
-}
 
 TextStyle style_of_output() {
   const auto value = [](const char* name) {

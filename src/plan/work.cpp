@@ -1,0 +1,200 @@
+#include "plan/work.h"
+
+#include <bit>
+#include <cmath>
+#include <string_view>
+
+namespace muster {
+namespace {
+
+double log2_up(int n) { return n <= 1 ? 0 : std::bit_width(static_cast<unsigned>(n - 1)); }
+
+// Everybody's messages, alike for all: `bytes` that a rank sends, to any other rank equally likely.
+void spread_evenly(Work& w, const Spread& s, double bytes) {
+  const double others = s.ranks - 1;
+  if (others == 0) return;
+  w.near_bytes = bytes * (s.per_host - 1) / others;
+  w.far_bytes = s.per_host * bytes * (s.ranks - s.per_host) / others;
+}
+
+// `steps` messages along a ring, each of `bytes`; each host is entered and left once.
+void along_ring(Work& w, const Spread& s, double steps, double bytes) {
+  w.ring = w.flows = true;
+  w.far_rounds = s.hosts > 1 ? std::round(steps / s.ranks * s.hosts) : 0;
+  w.near_rounds = steps - w.far_rounds;
+  w.near_bytes = s.per_host > 1 ? bytes : 0;
+  w.far_bytes = s.hosts > 1 ? bytes : 0;
+}
+
+// One round to or from everybody.
+void round_of_all(Work& w, const Spread& s, double rounds) {
+  (s.hosts > 1 ? w.far_rounds : w.near_rounds) += rounds;
+}
+
+// Messages to ranks at distances 1, 2, 4 ...
+void log_rounds(Work& w, const Spread& s, double times) {
+  const double all = log2_up(s.ranks), near = std::min(all, log2_up(s.per_host));
+  w.near_rounds += times * near;
+  w.far_rounds += times * (all - near);
+}
+
+struct Sizes {
+  double n, data, chunk;  // ranks, bytes of all data, of a part per rank
+};
+
+std::optional<Work> all_reduce(std::string_view name, const Spread& s, const Sizes& b) {
+  Work w;
+  w.combined_bytes = b.data;
+  if (name == "one_shot") {
+    round_of_all(w, s, 1);
+    spread_evenly(w, s, (b.n - 1) * b.data);
+    w.messages = b.n - 1;
+    w.combined_bytes = b.n * b.data;
+  } else if (name == "direct") {
+    round_of_all(w, s, 2);
+    spread_evenly(w, s, 2 * (b.n - 1) * b.chunk);
+    w.messages = 2 * (b.n - 1);
+  } else if (name == "ring") {
+    along_ring(w, s, 2 * (b.n - 1), 2 * (b.n - 1) * b.chunk);
+    w.messages = 2 * (b.n - 1);
+    w.combined_bytes = 2 * (b.n - 1) * b.chunk;
+  } else if (name == "doubling") {
+    const double fold = std::has_single_bit(static_cast<unsigned>(s.ranks)) ? 0 : 2;
+    const double levels = std::floor(std::log2(b.n)), near = std::min(levels, log2_up(s.per_host));
+    w.near_rounds = near + fold;
+    w.far_rounds = levels - near;
+    w.near_bytes = (near + fold / 2) * b.data;
+    w.far_bytes = s.per_host * (levels - near) * b.data;
+    w.messages = levels + fold / 2;
+    w.combined_bytes = 2 * (levels + fold / 2) * b.data;
+  } else if (name == "halving_doubling") {
+    const double fold = std::has_single_bit(static_cast<unsigned>(s.ranks)) ? 0 : 2;
+    const double size = std::exp2(std::floor(std::log2(b.n)));
+    log_rounds(w, s, 2);
+    w.near_rounds += fold;
+    // The farther the partner, the more there is to halve: the first exchange takes half of the data.
+    const double hosts = std::min(size, std::exp2(std::floor(std::log2(s.hosts))));
+    w.far_bytes = s.per_host * 2 * b.data * (1 - 1 / hosts);
+    w.near_bytes = 2 * b.data / hosts * (1 - hosts / size) + fold / 2 * b.data;
+    w.messages = 2 * std::log2(size) + fold / 2;
+    w.combined_bytes = 2 * b.data * (1 - 1 / size) + fold * b.data;
+  } else if (name == "bruck") {
+    log_rounds(w, s, 2);
+    spread_evenly(w, s, 2 * (b.n - 1) * b.chunk);
+    w.messages = 2 * log2_up(s.ranks);
+    w.combined_bytes = 2 * (b.n - 1) * b.chunk;
+  } else {
+    return std::nullopt;
+  }
+  return w;
+}
+
+std::optional<Work> gather_or_scatter_of_all(std::string_view name, bool combines, const Spread& s,
+                                             const Sizes& b) {
+  Work w;
+  w.messages = b.n - 1;
+  if (name == "direct") {
+    round_of_all(w, s, 1);
+    spread_evenly(w, s, (b.n - 1) * b.chunk);
+    if (combines) w.combined_bytes = b.data;
+  } else if (name == "ring") {
+    along_ring(w, s, b.n - 1, (b.n - 1) * b.chunk);
+    if (combines) w.combined_bytes = 2 * (b.n - 1) * b.chunk;
+  } else if (name == "bruck") {
+    log_rounds(w, s, 1);
+    spread_evenly(w, s, (b.n - 1) * b.chunk);
+    w.messages = log2_up(s.ranks);
+    if (combines) w.combined_bytes = 2 * (b.n - 1) * b.chunk;
+  } else {
+    return std::nullopt;
+  }
+  return w;
+}
+
+std::optional<Work> broadcast_or_reduce(std::string_view name, bool combines, const Spread& s,
+                                        const Sizes& b) {
+  Work w;
+  w.messages = 1;
+  if (name == "direct") {  // the root's links carry all
+    round_of_all(w, s, 1);
+    w.near_bytes = (s.per_host - 1) * b.data;
+    w.far_bytes = (b.n - s.per_host) * b.data;
+    w.messages = b.n - 1;
+    if (combines) w.combined_bytes = b.n * b.data;
+  } else if (name == "binomial") {
+    log_rounds(w, s, 1);
+    w.near_bytes = log2_up(s.per_host) * b.data;
+    w.far_bytes = (log2_up(s.ranks) - std::min(log2_up(s.ranks), log2_up(s.per_host))) * b.data;
+    w.messages = log2_up(s.ranks);
+    if (combines) w.combined_bytes = (1 + log2_up(s.ranks)) * b.data;
+  } else if (name == "chain") {
+    along_ring(w, s, b.n - 1, b.data);
+    if (combines) w.combined_bytes = 2 * b.data;
+  } else if (name == "scatter_gather") {
+    round_of_all(w, s, 2);
+    // The root's links carry its slices and, as everybody's, one slice to or from each.
+    w.near_bytes = (s.per_host - 1) * b.chunk * (combines ? 1 : 2);
+    w.far_bytes =
+        (s.hosts > 1 ? 1 : 0) * ((b.n - s.per_host) * b.chunk + s.per_host * (b.n - s.per_host) * b.chunk);
+    w.messages = 2 * (b.n - 1);
+    if (combines) {
+      w.near_bytes *= 2;  // all slices come in, then all results
+      w.combined_bytes = b.data;
+    }
+  } else {
+    return std::nullopt;
+  }
+  return w;
+}
+
+std::optional<Work> rooted_parts(std::string_view name, const Spread& s, const Sizes& b) {
+  Work w;
+  w.near_bytes = (s.per_host - 1) * b.chunk;
+  w.far_bytes = (b.n - s.per_host) * b.chunk;
+  if (name == "direct") {
+    round_of_all(w, s, 1);
+    w.messages = b.n - 1;
+  } else if (name == "binomial") {
+    log_rounds(w, s, 1);
+    w.messages = log2_up(s.ranks);
+  } else {
+    return std::nullopt;
+  }
+  return w;
+}
+
+}  // namespace
+
+std::optional<Work> work_of(const Algorithm& a, const Spread& s, double data) {
+  const std::string_view name = a.name;
+  if (a.windows) return std::nullopt;
+  if (s.ranks == 1) return Work{};
+  const Sizes b{static_cast<double>(s.ranks), data, data / s.ranks};
+  switch (a.coll) {
+    case Coll::all_reduce:
+      return all_reduce(name, s, b);
+    case Coll::reduce_scatter:
+      return gather_or_scatter_of_all(name, true, s, b);
+    case Coll::all_gather:
+      return gather_or_scatter_of_all(name, false, s, b);
+    case Coll::broadcast:
+      return broadcast_or_reduce(name, false, s, b);
+    case Coll::reduce:
+      return broadcast_or_reduce(name, true, s, b);
+    case Coll::all_to_all: {
+      if (name != "pairwise") return std::nullopt;
+      Work w;
+      round_of_all(w, s, 1);
+      spread_evenly(w, s, (b.n - 1) * b.chunk);
+      w.messages = b.n - 1;
+      return w;
+    }
+    case Coll::gather:
+    case Coll::scatter:
+      return rooted_parts(name, s, b);
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace muster

@@ -1,0 +1,44 @@
+// What an algorithm makes the ranks do, counted: what prices are made of. Bytes are those that programs send
+// (work_test counts them in the programs), so a formula here can't say other than what is run.
+//
+// Formulas: Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH (2005)
+// for rings, halving, doubling, binomial trees; Bruck et al. (1997); Sanders, Speck, Traeff: Two-tree
+// algorithms (2009); those of two levels by counting.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "algorithms/algorithms.h"
+
+namespace muster {
+
+// How ranks are spread: `per_host` on each of `hosts`; with uneven hosts the largest host's.
+struct Spread {
+  int ranks = 1;
+  int hosts = 1;
+  int per_host = 1;
+};
+
+struct Work {
+  // Messages that must follow one another on the longest path, of data that fits one tile: within hosts,
+  // among hosts.
+  double near_rounds = 0, far_rounds = 0;
+  // Bytes that the rank which sends or receives most exchanges in one direction with ranks of its host, and
+  // all ranks of the host which sends or receives most with other hosts.
+  double near_bytes = 0, far_bytes = 0;
+  double combined_bytes = 0;  // bytes that the rank which combines most reads for it
+  // Messages that the rank which sends or receives most exchanges in one direction, of one tile.
+  double messages = 0;
+  // Near and far messages belong to the same flow, so the slower of both decides; otherwise one follows the
+  // other.
+  bool flows = false;
+  bool ring = false;  // uses only neighbours of the rings found on the topology
+  bool tree = false;
+};
+
+// `data`: bytes of the collective's data: the caller's in all_reduce, broadcast and reduce; one chunk times
+// the number of ranks in the others. Nothing for algorithms that move no messages (window).
+std::optional<Work> work_of(const Algorithm& algorithm, const Spread& spread, double data);
+
+}  // namespace muster

@@ -1,0 +1,104 @@
+// The formulas of prices say what programs do: bytes counted in the programs of all ranks.
+#include "plan/work.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "program/program.h"
+
+namespace muster {
+namespace {
+
+struct Counted {
+  double near_bytes = 0;  // of the rank that sends or receives most within its host
+  double far_bytes = 0;   // of the host that sends or receives most
+  double rank_bytes = 0;  // of the rank that sends or receives most, wherever to
+};
+
+Counted count(const Algorithm& a, const Spread& s, double data) {
+  std::vector<double> near_out(static_cast<size_t>(s.ranks)), near_in = near_out, out = near_out,
+                                                              in = near_out;
+  std::vector<double> far_out(static_cast<size_t>(s.hosts)), far_in = far_out;
+  for (int rank = 0; rank < s.ranks; ++rank) {
+    const Program p = a.make({s.ranks, rank, 0});
+    const double chunk = splits_count(a.coll) ? data / p.chunks : data / s.ranks;
+    for (const Step& step : p.channels[0].loops[0].steps) {
+      const auto r = static_cast<size_t>(rank), host = static_cast<size_t>(rank / s.per_host);
+      const double bytes = chunk * step.pieces;
+      const auto add = [&](const Ref& ref, std::vector<double>& near, std::vector<double>& far,
+                           std::vector<double>& all) {
+        if (ref.kind != Ref::Kind::slot) return;
+        all[r] += bytes;
+        (ref.peer / s.per_host == rank / s.per_host ? near[r] : far[host]) += bytes;
+      };
+      for (const Ref& ref : step.destinations) add(ref, near_out, far_out, out);
+      for (const Ref& ref : step.sources) add(ref, near_in, far_in, in);
+    }
+  }
+  const auto most = [](const std::vector<double>& x, const std::vector<double>& y) {
+    return std::max(*std::max_element(x.begin(), x.end()), *std::max_element(y.begin(), y.end()));
+  };
+  return {most(near_out, near_in), most(far_out, far_in), most(out, in)};
+}
+
+bool is_power(int n) { return (n & (n - 1)) == 0; }
+
+TEST(Work, BytesAreThoseOfThePrograms) {
+  constexpr double kData = 5040 * 64;  // divided by all rank counts here
+  for (const Algorithm& a : algorithms()) {
+    for (const auto& [hosts, per_host] : std::vector<std::pair<int, int>>{
+             {1, 2}, {1, 3}, {1, 8}, {2, 1}, {2, 2}, {2, 4}, {4, 2}, {3, 3}, {4, 1}, {5, 2}}) {
+      const Spread s{hosts * per_host, hosts, per_host};
+      const std::optional<Work> w = work_of(a, s, kData);
+      if (!w) continue;
+      SCOPED_TRACE(std::string(name_of(a.coll)) + " " + a.name + ", " + std::to_string(hosts) + " hosts of " +
+                   std::to_string(per_host));
+      const Counted c = count(a, s, kData);
+      const std::string name = a.name;
+      const bool by_distance =
+          name == "doubling" || name == "halving_doubling" || name == "binomial" || name == "bruck";
+      if (!by_distance || (is_power(per_host) && is_power(hosts) && name != "bruck")) {
+        EXPECT_NEAR(w->near_bytes, c.near_bytes, 1e-6 * kData);
+        EXPECT_NEAR(w->far_bytes, c.far_bytes, 1e-6 * kData);
+      } else if (hosts == 1) {
+        // What a rank exchanges in all; of odd numbers of ranks no less, and at most a rank's data more.
+        EXPECT_GE(w->near_bytes, c.rank_bytes - 1e-6 * kData);
+        EXPECT_LE(w->near_bytes, c.rank_bytes + kData);
+      }
+    }
+  }
+}
+
+TEST(Work, MoreDataIsNeverLessWork) {
+  for (const Algorithm& a : algorithms())
+    for (const Spread s : {Spread{8, 1, 8}, Spread{16, 2, 8}, Spread{7, 7, 1}, Spread{15, 2, 8}}) {
+      const std::optional<Work> small = work_of(a, s, 1000), large = work_of(a, s, 1001);
+      if (!small) continue;
+      EXPECT_LE(small->near_bytes, large->near_bytes) << a.name;
+      EXPECT_LE(small->far_bytes, large->far_bytes) << a.name;
+      EXPECT_EQ(small->near_rounds + small->far_rounds, large->near_rounds + large->far_rounds) << a.name;
+    }
+}
+
+TEST(Work, RoundsOfTextbooks) {
+  const Spread one_host{8, 1, 8}, hosts{16, 2, 8};
+  const auto rounds = [](Coll coll, const char* name, const Spread& s) {
+    const Work w = *work_of(*find_algorithm(coll, name), s, 64);
+    return std::pair(w.near_rounds, w.far_rounds);
+  };
+  EXPECT_EQ(rounds(Coll::all_reduce, "ring", one_host), std::pair(14.0, 0.0));  // 2 (n - 1)
+  EXPECT_EQ(rounds(Coll::all_gather, "ring", one_host), std::pair(7.0, 0.0));
+  EXPECT_EQ(rounds(Coll::all_reduce, "doubling", one_host), std::pair(3.0, 0.0));  // log n
+  EXPECT_EQ(rounds(Coll::all_reduce, "halving_doubling", hosts), std::pair(6.0, 2.0));
+  EXPECT_EQ(rounds(Coll::all_reduce, "ring", hosts).first + rounds(Coll::all_reduce, "ring", hosts).second,
+            30);
+  EXPECT_EQ(rounds(Coll::broadcast, "binomial", hosts), std::pair(3.0, 1.0));
+  EXPECT_EQ(rounds(Coll::all_to_all, "pairwise", one_host), std::pair(1.0, 0.0));
+}
+
+}  // namespace
+}  // namespace muster
