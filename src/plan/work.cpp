@@ -42,6 +42,15 @@ struct Sizes {
   double n, data, chunk;  // ranks, bytes of all data, of a part per rank
 };
 
+// Between hosts double trees send as many messages one after the other as a tree is deep.
+double tree_rounds(const Spread& s) { return log2_up(s.hosts); }
+
+// Bytes that pass a host of a double tree in one direction, of data of `bytes`: inner nodes of one tree are
+// leaves of the other.
+double tree_bytes(const Spread& s, double bytes) {
+  return s.hosts == 1 ? 0 : s.hosts == 2 ? bytes / 2 : bytes;
+}
+
 std::optional<Work> all_reduce(std::string_view name, const Spread& s, const Sizes& b) {
   Work w;
   w.combined_bytes = b.data;
@@ -83,6 +92,15 @@ std::optional<Work> all_reduce(std::string_view name, const Spread& s, const Siz
     spread_evenly(w, s, 2 * (b.n - 1) * b.chunk);
     w.messages = 2 * log2_up(s.ranks);
     w.combined_bytes = 2 * (b.n - 1) * b.chunk;
+  } else if (name == "hierarchical" || name == "tree") {
+    const double g = s.per_host, k = s.hosts;
+    w.tree = name == "tree";
+    w.near_rounds = g > 1 ? 2 : 0;
+    w.far_rounds = w.tree ? 2 * tree_rounds(s) : 2 * (k - 1);
+    w.near_bytes = 2 * (g - 1) / g * b.data;
+    w.far_bytes = w.tree ? 2 * tree_bytes(s, b.data) : 2 * (k - 1) / k * b.data;
+    w.messages = 2 * (g - 1) * (w.tree ? 2 : k) + (w.tree ? 3 : 2 * (k - 1));
+    w.combined_bytes = b.data + (w.tree ? 4 : 2 * (k - 1) / k) * b.data / g;
   } else {
     return std::nullopt;
   }
@@ -105,6 +123,14 @@ std::optional<Work> gather_or_scatter_of_all(std::string_view name, bool combine
     spread_evenly(w, s, (b.n - 1) * b.chunk);
     w.messages = log2_up(s.ranks);
     if (combines) w.combined_bytes = 2 * (b.n - 1) * b.chunk;
+  } else if (name == "hierarchical") {
+    const double g = s.per_host, k = s.hosts;
+    w.near_rounds = g > 1 ? (combines ? 1 : 2) : 0;
+    w.far_rounds = k - 1;
+    w.near_bytes = (g - 1) * k * b.chunk;
+    w.far_bytes = g * (k - 1) * b.chunk;
+    w.messages = (g - 1) * k + k - 1;
+    if (combines) w.combined_bytes = b.data + 2 * (k - 1) * b.chunk;
   } else {
     return std::nullopt;
   }
@@ -141,6 +167,16 @@ std::optional<Work> broadcast_or_reduce(std::string_view name, bool combines, co
       w.near_bytes *= 2;  // all slices come in, then all results
       w.combined_bytes = b.data;
     }
+  } else if (name == "hierarchical" || name == "tree") {
+    const double g = s.per_host, k = s.hosts;
+    w.tree = name == "tree";
+    w.near_rounds = g > 1 ? (combines ? 2 : 3) : 0;
+    w.far_rounds = w.tree ? tree_rounds(s) : k - 1;
+    w.near_bytes =
+        2 * (g - 1) / g * b.data;  // the root's: parts out to all, then as everybody's; or in from all twice
+    w.far_bytes = w.tree ? tree_bytes(s, b.data) * (k == 2 ? 2 : 1) : k > 1 ? b.data : 0;
+    w.messages = 2 * (g - 1) + 2;
+    if (combines) w.combined_bytes = b.data + 3 * b.data / g;
   } else {
     return std::nullopt;
   }
@@ -182,8 +218,17 @@ std::optional<Work> work_of(const Algorithm& a, const Spread& s, double data) {
     case Coll::reduce:
       return broadcast_or_reduce(name, true, s, b);
     case Coll::all_to_all: {
-      if (name != "pairwise") return std::nullopt;
       Work w;
+      if (name == "hierarchical") {
+        const double g = s.per_host, k = s.hosts;
+        w.near_rounds = g > 1 ? 2 : 0;
+        w.far_rounds = k > 1 ? 1 : 0;
+        w.near_bytes = (g - 1) * k * b.chunk;
+        w.far_bytes = g * g * (k - 1) * b.chunk;
+        w.messages = (g - 1) * k + k - 1;
+        return w;
+      }
+      if (name != "pairwise") return std::nullopt;
       round_of_all(w, s, 1);
       spread_evenly(w, s, (b.n - 1) * b.chunk);
       w.messages = b.n - 1;
