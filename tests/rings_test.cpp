@@ -328,6 +328,12 @@ TEST(Rings, RanksOnHostMemory) {
   EXPECT_NEAR(r.gbytes_per_s(), 10, kTolerance) << "from one socket to the other and back to the NIC";
 }
 
+TEST(Rings, AThousandRanksOnAHost) {
+  const Cluster c = cluster(R"({"host": {"gpus": 0, "numa_nodes": 2, "cpu": "skylake"}})");
+  const Rings r = sound_rings(c, std::vector<RankPlace>(1000, {0, kNone}));
+  EXPECT_NEAR(r.gbytes_per_s(), 10, kTolerance) << "each socket's ranks one after the other";
+}
+
 TEST(Rings, SeveralRanksPerGpu) {
   const Cluster c = ready("dgx-h100");
   const Rings r = sound_rings(c, {{0, 0}, {0, 1}, {0, 0}, {0, 1}});

@@ -104,11 +104,18 @@ HostRings::Way HostRings::way_of(const topology::Machine& m, const Path& p) cons
 void HostRings::make_ways(const topology::Machine& m, const std::vector<HostPort>& in_ports,
                           const std::vector<HostPort>& out_ports) {
   std::map<int, std::vector<Path>> paths;  // of each node that is a member's
-  for (const int node : members_)
-    if (!paths.count(node)) paths[node] = paths_from(m, node);
-
-  for (const int from : members_)
-    for (const int to : members_) hops_.push_back(way_of(m, paths[from][at(to)]));
+  std::vector<int> nodes;
+  std::map<int, int> place;
+  for (const int node : members_) {
+    if (place.try_emplace(node, static_cast<int>(nodes.size())).second) {
+      nodes.push_back(node);
+      paths[node] = paths_from(m, node);
+    }
+    place_of_.push_back(place[node]);
+  }
+  places_ = static_cast<int>(nodes.size());
+  for (const int from : nodes)
+    for (const int to : nodes) hops_.push_back(way_of(m, paths[from][at(to)]));
 
   const auto to_port = [&](const HostPort& port, int member) {
     const int node = members_[at(member)];

@@ -69,7 +69,10 @@ class HostRings {
     bool open() const { return path_class != topology::PathClass::dis; }
   };
 
-  const Way& hop(int from, int to) const { return hops_[static_cast<size_t>(from * size_ + to)]; }
+  const Way& hop(int from, int to) const {
+    return hops_[static_cast<size_t>(place_of_[static_cast<size_t>(from)] * places_ +
+                                     place_of_[static_cast<size_t>(to)])];
+  }
   const Way& in(int port, int member) const { return in_[static_cast<size_t>(port * size_ + member)]; }
   const Way& out(int port, int member) const { return out_[static_cast<size_t>(port * size_ + member)]; }
   bool may_hop(int from, int to) const {
@@ -86,9 +89,12 @@ class HostRings {
 
   std::vector<int> members_;
   int size_ = 0, in_ports_ = 0, out_ports_ = 0;
+  std::vector<int> place_of_;  // of each member: number of its node among the places_ different ones
+  int places_ = 0;
   std::vector<double> capacity_;  // of resources: 2 per link, then 1 per port in, then 1 per port out
   int first_in_ = 0, first_out_ = 0;
-  std::vector<Way> hops_, in_, out_;
+  std::vector<Way> hops_;  // between places
+  std::vector<Way> in_, out_;
   topology::PathClass farthest_ = topology::PathClass::dis;  // of hops: the closest class that has a ring
   // The links by which a member or the outside sends, or receives, all that it does: a ring takes one of each
   // bundle.
