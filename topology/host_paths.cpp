@@ -14,8 +14,8 @@ namespace {
 // What brings a GPU's data to a port.
 struct Way {
   bool near = false;  // by PCI switches, C2C or NVLink: not through the CPU
-  Rate rate;
-  double latency_us = 0;
+  Rate rate;          // without the port's own
+  Path path;
 };
 
 Rate narrower(Rate a, Rate b) { return b.gb_per_s < a.gb_per_s ? b : a; }
@@ -36,12 +36,22 @@ struct HostPaths::Shape {
   std::vector<Way> ways;         // per GPU and port
   std::vector<Rate> port_rates;
   std::vector<Network> networks;
-  std::vector<Rate> nvlinks;     // per GPU: all of them together
-  std::vector<HostPath> inside;  // per pair of GPUs
+  std::vector<Rate> nvlinks;  // per GPU: all of them together
+  std::vector<Path> inside;   // per pair of GPUs
 
   Shape(const Machine& m, const Fabric& fabric);
   const Way& way(int gpu, int port) const {
     return ways[static_cast<size_t>(gpu) * ports.size() + static_cast<size_t>(port)];
+  }
+  void check_gpu(int host, int gpu) const {
+    if (gpu < 0 || gpu >= static_cast<int>(gpus.size()))
+      fail(Result::invalid_argument, "host {} has no GPU {}: it has {}", host, gpu, gpus.size());
+  }
+  int rail_of(int host, int port) const {
+    const auto at = std::find(ports.begin(), ports.end(), port);
+    if (at == ports.end())
+      fail(Result::invalid_argument, "node {} of host {} is no port on the fabric", port, host);
+    return static_cast<int>(at - ports.begin());
   }
 };
 
@@ -78,19 +88,15 @@ HostPaths::Shape::Shape(const Machine& m, const Fabric& fabric) : gpus(m.all(Kin
       for (size_t l = 0; l + 1 < c.path.links.size(); ++l)
         r = narrower(r, m.links[static_cast<size_t>(c.path.links[l])].rate);
       ways[g * ports.size() + static_cast<size_t>(known->second)] = {c.path.path_class <= PathClass::pxn, r,
-                                                                     c.path.latency_us};
+                                                                     c.path};
       if (nearest[g] == kNone) {
         nearest[g] = known->second;
         ++users[static_cast<size_t>(known->second)];
       }
     }
     nvlinks.push_back(nvlinks_of(m, gpus[g]).rate);
-    const std::vector<Path> paths = paths_from(m, gpus[g]);
-    for (const int other : gpus) {
-      const Path& p = paths[static_cast<size_t>(other)];
-      inside.push_back(
-          {.path_class = p.path_class, .rate = p.rate, .rate_when_all = p.rate, .latency_us = p.latency_us});
-    }
+    std::vector<Path> paths = paths_from(m, gpus[g]);
+    for (const int other : gpus) inside.push_back(std::move(paths[static_cast<size_t>(other)]));
   }
 }
 
@@ -120,7 +126,10 @@ Neighbourhood HostPaths::neighbourhood(int from_host, int to_host) const {
 
 HostPath HostPaths::path(const Shape& a, int from_gpu, const Shape& b, int to_gpu, Neighbourhood n) const {
   const auto from = static_cast<size_t>(from_gpu), to = static_cast<size_t>(to_gpu);
-  if (n == Neighbourhood::host) return a.inside[from * a.gpus.size() + to];
+  if (n == Neighbourhood::host) {
+    const Path& i = a.inside[from * a.gpus.size() + to];
+    return {.path_class = i.path_class, .rate = i.rate, .rate_when_all = i.rate, .latency_us = i.latency_us};
+  }
   if (n == Neighbourhood::nvlink_domain && a.nvlinks[from].gb_per_s > 0 && b.nvlinks[to].gb_per_s > 0) {
     const Rate r = narrower(a.nvlinks[from], b.nvlinks[to]);
     return {.path_class = PathClass::nvl,
@@ -150,20 +159,42 @@ HostPath HostPaths::path(const Shape& a, int from_gpu, const Shape& b, int to_gp
     return Rate{s.port_rates[port].gb_per_s / std::max(1, s.users[port]) / uplink, s.port_rates[port].source};
   };
   p.rate_when_all = narrower(p.rate, narrower(share(a, out), share(b, in)));
-  p.latency_us = leaving.latency_us + arriving.latency_us + p.switches * fabric_.latency_us;
+  p.latency_us = leaving.path.latency_us + arriving.path.latency_us + p.switches * fabric_.latency_us;
   return p;
 }
 
 HostPath HostPaths::between(int from_host, int from_gpu, int to_host, int to_gpu) const {
   const Neighbourhood n = neighbourhood(from_host, to_host);
-  const auto shape = [&](int host, int gpu) -> const Shape& {
-    const Shape& s = shapes_[static_cast<size_t>(shape_of_[static_cast<size_t>(host)])];
-    if (gpu < 0 || gpu >= static_cast<int>(s.gpus.size()))
-      fail(Result::invalid_argument, "host {} has no GPU {}: it has {}", host, gpu, s.gpus.size());
-    return s;
-  };
-  const Shape &a = shape(from_host, from_gpu), &b = shape(to_host, to_gpu);
+  const Shape &a = shape_of(from_host), &b = shape_of(to_host);
+  a.check_gpu(from_host, from_gpu);
+  b.check_gpu(to_host, to_gpu);
   return path(a, from_gpu, b, to_gpu, n);
+}
+
+const HostPaths::Shape& HostPaths::shape_of(int host) const {
+  if (host < 0 || host >= static_cast<int>(shape_of_.size()))
+    fail(Result::invalid_argument, "host {} is not in 0..{}", host, shape_of_.size() - 1);
+  return shapes_[static_cast<size_t>(shape_of_[static_cast<size_t>(host)])];
+}
+
+const Path& HostPaths::inside(int host, int from_gpu, int to_gpu) const {
+  const Shape& s = shape_of(host);
+  s.check_gpu(host, from_gpu);
+  s.check_gpu(host, to_gpu);
+  return s.inside[static_cast<size_t>(from_gpu) * s.gpus.size() + static_cast<size_t>(to_gpu)];
+}
+
+const Path& HostPaths::to_port(int host, int gpu, int port) const {
+  const Shape& s = shape_of(host);
+  s.check_gpu(host, gpu);
+  return s.way(gpu, s.rail_of(host, port)).path;
+}
+
+const std::vector<int>& HostPaths::ports(int host) const { return shape_of(host).ports; }
+
+Rate HostPaths::port_rate(int host, int port) const {
+  const Shape& s = shape_of(host);
+  return s.port_rates[static_cast<size_t>(s.rail_of(host, port))];
 }
 
 namespace {

@@ -53,12 +53,20 @@ class HostPaths {
   HostPath between(int from_host, int from_gpu, int to_host, int to_gpu) const;
   Neighbourhood neighbourhood(int from_host, int to_host) const;
 
+  // The parts of these paths: what a host's machine has of them. Hosts and GPUs as above.
+  const Path& inside(int host, int from_gpu, int to_gpu) const;
+  const Path& to_port(int host, int gpu, int port) const;  // `port`: a node of the machine; dis: no way there
+  const std::vector<int>& ports(int host) const;           // on the fabric; a port's place here is its rail
+  Rate port_rate(int host, int port) const;                // `port`: a node; what the fabric leaves of it
+  int leaf_of(int host) const { return host / hosts_per_leaf_; }
+
   // From each GPU of each host to the GPU of the same number of each other host, where it has one: all
   // ordered pairs of hosts, counted by kind. O(hosts + shapes^2 * GPUs).
   std::vector<HostPathKind> peers() const;
 
  private:
   struct Shape;
+  const Shape& shape_of(int host) const;
   HostPath path(const Shape& a, int from_gpu, const Shape& b, int to_gpu, Neighbourhood n) const;
   Neighbourhood between_places(int from_host, int to_host) const;
 

@@ -12,12 +12,6 @@
 namespace muster {
 namespace {
 
-// Bytes of a collective's data as nccl-tests counts sizes: all ranks' parts where there is a part per rank.
-double data_of(const CallShape& c, int nranks) {
-  const double count = static_cast<double>(c.count) * static_cast<double>(size_of(c.type));
-  return splits_count(c.coll) || c.coll == Coll::send_recv ? count : count * nranks;
-}
-
 // No fewer bytes than the result needs: of a rank inside a host, of a host among hosts.
 Roof roof_of(const CallShape& call, const Links& l, double data, const Constants& k) {
   const double n = l.spread.ranks, g = l.spread.per_host, hosts = l.spread.hosts;
@@ -104,22 +98,6 @@ void check_names(const CallShape& call, const PredictOptions& o) {
 
 }  // namespace
 
-double bus_factor(Coll coll, int nranks) {
-  const double n = nranks;
-  switch (even(coll)) {
-    case Coll::all_reduce:
-      return 2 * (n - 1) / n;
-    case Coll::reduce_scatter:
-    case Coll::all_gather:
-    case Coll::all_to_all:
-    case Coll::gather:
-    case Coll::scatter:
-      return (n - 1) / n;
-    default:
-      return 1;
-  }
-}
-
 double Prediction::busbw(double us) const { return algbw(us) * bus_factor(call.coll, links.spread.ranks); }
 
 Prediction predict(const CallShape& call, const Links& links, const Constants& constants,
@@ -128,7 +106,7 @@ Prediction predict(const CallShape& call, const Links& links, const Constants& c
   Prediction p;
   p.call = call;
   p.links = links;
-  p.data_bytes = data_of(call, links.spread.ranks);
+  p.data_bytes = data_bytes(call.coll, links.spread.ranks, call.count, size_of(call.type));
   p.roof = roof_of(call, links, p.data_bytes, constants);
   for (const Algorithm& a : algorithms()) {
     if (a.coll != call.coll) continue;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/bandwidth.h"
 #include "plan/gpu_price.h"
 #include "plan/planner.h"
 
@@ -47,9 +48,6 @@ struct Prediction {
   double algbw(double us) const { return us > 0 ? data_bytes / us / 1e3 : 0; }  // GB/s
   double busbw(double us) const;                                                // GB/s
 };
-
-// nccl-tests: busbw / algbw, what makes bandwidths of different rank counts comparable with that of links.
-double bus_factor(Coll coll, int nranks);
 
 // `call.count` as the C interface takes it. Throws invalid_argument for names that there aren't.
 Prediction predict(const CallShape& call, const Links& links,

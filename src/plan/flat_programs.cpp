@@ -1,0 +1,168 @@
+#include "plan/flat_programs.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/math.h"
+
+namespace muster {
+
+FlatPrograms::FlatPrograms(const ProgramMaker& maker, int nranks, const SimCall& call, const SimCosts& costs)
+    : call_(call), combine_work_(costs.combine_work), nranks_(nranks) {
+  if (call.element_bytes == 0 || call.tile_bytes < call.element_bytes || call.channels < 1)
+    fail(Result::invalid_argument,
+         "simulation of {} elements of {} bytes, in tiles of {} bytes, {} channels each: a tile must hold an "
+         "element",
+         call.count, call.element_bytes, call.tile_bytes, call.channels);
+  tile_bytes_ = call.tile_bytes / call.element_bytes * call.element_bytes;
+  for (int r = 0; r < nranks; ++r) add(maker(r), r);
+  for (const FlatConnection& c : connections)
+    if (c.sender == UINT32_MAX || c.receiver == UINT32_MAX)
+      fail(Result::invalid_argument, "rank {} {} rank {} on lane {}, which has no step for that",
+           c.sender == UINT32_MAX ? c.to : c.from, c.sender == UINT32_MAX ? "waits for" : "sends to",
+           c.sender == UINT32_MAX ? c.from : c.to, c.lane);
+  connection_numbers_.clear();
+}
+
+uint64_t FlatPrograms::most_tiles() const {
+  uint64_t most = 0;
+  for (const FlatLoop& l : loops) most = std::max(most, l.tiles);
+  return most;
+}
+
+double FlatPrograms::tiles_beyond(uint64_t tiles) const {
+  double most = 0;
+  for (const FlatLoop& l : loops)
+    most = std::max(most, static_cast<double>(l.longest) / static_cast<double>(tile_bytes_));
+  return std::max(0.0, most - static_cast<double>(tiles));
+}
+
+void FlatPrograms::add(const Program& p, int rank) {
+  if (rank == 0) coll_ = p.coll;
+  if (p.nranks != nranks_ || p.coll != coll_ || p.rank != rank)
+    fail(Result::invalid_argument,
+         "rank {} of {} has the program of rank {} of {} for {}, and rank 0's is for {}", rank, nranks_,
+         p.rank, p.nranks, name_of(p.coll), name_of(coll_));
+  for (const Channel& c : p.channels) add_channel(p, c);
+}
+
+Cut FlatPrograms::chunks_of(const Program& p) const {
+  return Cut(call_.count, splits_count(p.coll) ? p.chunks : 1, call_.element_bytes);
+}
+
+uint64_t FlatPrograms::part_of(const Channel& c, uint64_t chunk) const {
+  return Cut(chunk, uint64_t{c.parts} * static_cast<uint64_t>(call_.channels), call_.element_bytes)
+      .length(c.part);
+}
+
+void FlatPrograms::add_channel(const Program& p, const Channel& c) {
+  known_.clear();
+  window_numbers_.clear();
+  const int number = static_cast<int>(&c - p.channels.data());
+  channels.push_back({p.rank, number, static_cast<uint32_t>(loops.size()), 0});
+  for (const Loop& l : c.loops) {
+    FlatLoop loop;
+    loop.first = static_cast<uint32_t>(sequence.size());
+    for (const Step& s : l.steps) sequence.push_back(step_of(p, c, s));
+    loop.last = static_cast<uint32_t>(sequence.size());
+    // All ranks count the tiles of the longest part. Chunks have one length, but for the last that isn't
+    // empty.
+    const Cut chunks = chunks_of(p);
+    const uint64_t last = call_.count > 0 ? (call_.count - 1) / chunks.longest() : 0;
+    loop.longest =
+        std::max(part_of(c, chunks.length(0)), part_of(c, chunks.length(last))) * call_.element_bytes;
+    loop.tiles = std::max<uint64_t>(1, ceil_div(loop.longest, tile_bytes_));
+    loops.push_back(loop);
+  }
+  channels.back().last_loop = static_cast<uint32_t>(loops.size());
+}
+
+uint32_t FlatPrograms::step_of(const Program& p, const Channel& c, const Step& s) {
+  FlatStep f;
+  scratch_ends_.clear();
+  scratch_windows_.clear();
+  scratch_lengths_.clear();
+  const Cut chunks = chunks_of(p);
+  const uint32_t n = splits_count(p.coll) ? p.chunks : 1;
+  for (uint32_t j = 0; j < s.pieces; ++j) {
+    scratch_lengths_.push_back(part_of(c, chunks.length((s.extent + j) % n)) * call_.element_bytes);
+    f.longest = std::max(f.longest, scratch_lengths_.back());
+  }
+  f.pieces = s.pieces;
+  const auto refer = [&](const Ref& r, bool destination) {
+    if (r.kind == Ref::Kind::local) return;
+    if (r.peer < 0 || r.peer >= nranks_)
+      fail(Result::invalid_argument, "{} {}, rank {}: {} names rank {} of {}", p.algorithm, name_of(p.coll),
+           p.rank, to_string(s), r.peer, nranks_);
+    const int from = destination ? p.rank : r.peer, to = destination ? r.peer : p.rank;
+    if (r.kind == Ref::Kind::slot) {
+      scratch_ends_.push_back(connection(from, to, r.lane, destination));
+      ++(destination ? f.sends : f.receives);
+    } else if (from != to) {
+      scratch_windows_.push_back(window_path(static_cast<uint32_t>(scratch_windows_.size()), from, to));
+    }
+  };
+  for (const Ref& r : s.sources) refer(r, false);
+  for (const Ref& r : s.destinations) refer(r, true);
+  // A connection carries one message of a step (sending and receiving are two connections).
+  std::vector<uint32_t>& each = sorted_ends_;
+  each = scratch_ends_;
+  std::sort(each.begin(), each.end());
+  if (std::adjacent_find(each.begin(), each.end()) != each.end())
+    fail(Result::invalid_argument, "{} {}, rank {}: {} uses a connection twice", p.algorithm, name_of(p.coll),
+         p.rank, to_string(s));
+  f.windows = static_cast<uint32_t>(scratch_windows_.size());
+  if (s.pieces > 0 && !s.destinations.empty()) {
+    const auto sources = static_cast<double>(s.sources.size());
+    f.work =
+        static_cast<double>(s.destinations.size() - 1) + (sources > 1 ? (sources - 1) * combine_work_ : 1);
+  }
+
+  uint64_t hash = hash_combine(f.pieces, (uint64_t{f.receives} << 32) | f.sends);
+  for (const uint64_t l : scratch_lengths_) hash = hash_combine(hash, l);
+  for (const uint32_t e : scratch_ends_) hash = hash_combine(hash, e);
+  for (const uint32_t w : scratch_windows_) hash = hash_combine(hash, w);
+  for (auto [at, end] = known_.equal_range(hash); at != end; ++at) {
+    const FlatStep& k = steps[at->second];
+    if (k.pieces == f.pieces && k.receives == f.receives && k.sends == f.sends && k.windows == f.windows &&
+        k.work == f.work &&
+        std::equal(scratch_lengths_.begin(), scratch_lengths_.end(), lengths.begin() + k.first_length) &&
+        std::equal(scratch_ends_.begin(), scratch_ends_.end(), ends.begin() + k.first_end) &&
+        std::equal(scratch_windows_.begin(), scratch_windows_.end(), windows.begin() + k.first_window))
+      return at->second;
+  }
+  f.first_length = static_cast<uint32_t>(lengths.size());
+  f.first_end = static_cast<uint32_t>(ends.size());
+  f.first_window = static_cast<uint32_t>(windows.size());
+  lengths.insert(lengths.end(), scratch_lengths_.begin(), scratch_lengths_.end());
+  ends.insert(ends.end(), scratch_ends_.begin(), scratch_ends_.end());
+  windows.insert(windows.end(), scratch_windows_.begin(), scratch_windows_.end());
+  steps.push_back(f);
+  const auto index = static_cast<uint32_t>(steps.size() - 1);
+  known_.emplace(hash, index);
+  return index;
+}
+
+uint32_t FlatPrograms::connection(int from, int to, int lane, bool sender) {
+  const auto [at, is_new] =
+      connection_numbers_.try_emplace({from, to, lane}, static_cast<uint32_t>(connections.size()));
+  if (is_new) connections.push_back({from, to, lane});
+  FlatConnection& c = connections[at->second];
+  uint32_t& end = sender ? c.sender : c.receiver;
+  const auto channel = static_cast<uint32_t>(channels.size() - 1);
+  if (end != UINT32_MAX && end != channel)
+    fail(Result::invalid_argument,
+         "two channels of rank {} use the connection from rank {} to rank {} on lane {}",
+         channels[channel].rank, from, to, lane);
+  end = channel;
+  return at->second;
+}
+
+uint32_t FlatPrograms::window_path(uint32_t place, int from, int to) {
+  const auto [at, is_new] =
+      window_numbers_.try_emplace({place, from, to}, static_cast<uint32_t>(window_paths.size()));
+  if (is_new) window_paths.push_back({static_cast<uint32_t>(channels.size() - 1), from, to});
+  return at->second;
+}
+
+}  // namespace muster

@@ -1,0 +1,108 @@
+// One run of the simulator's event loop (simulator.h says what it models). Events of one time are taken
+// together, then shares are worked out once.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/event_queue.h"
+#include "plan/fair_shares.h"
+#include "plan/flat_programs.h"
+#include "plan/simulator.h"
+
+namespace muster {
+
+// One run of the event loop over all tiles up to `tiles` per loop.
+class SimulationRun {
+ public:
+  // Where a channel is.
+  struct ChannelState {
+    uint32_t loop = 0, at = 0;  // at: in sequence
+    uint64_t tile = 0;
+    uint64_t begun = 0, bytes = 0;
+    uint32_t outstanding = 0;  // flows and timers of the step
+    bool busy = false;
+    uint64_t finish = 0;
+  };
+
+  SimulationRun(const FlatPrograms& programs, const SimCall& call, const Network& network,
+                const SimCosts& costs, const SimOptions& options, uint64_t tiles)
+      : p_(programs), call_(call), network_(network), costs_(costs), options_(options), tiles_(tiles) {
+    lay_out();
+  }
+
+  // False if the programs got stuck.
+  bool run();
+  // The first channel that isn't done: its number, or -1.
+  int stuck() const;
+  const ChannelState& state(int channel) const { return channels_[static_cast<size_t>(channel)]; }
+  std::string waits_for(int channel) const;
+  Simulation result() const;
+
+ private:
+  enum class What : uint32_t { launch, begin, timer, flow_end, arrival, credit };
+
+  struct Occurrence {
+    What what;
+    uint32_t number;  // of a channel, flow or connection
+  };
+  struct ConnectionState {
+    int32_t full = 0, free = 0;
+    uint64_t latency = 0;
+    bool by_proxy = false, flows = false;
+    uint32_t flow = UINT32_MAX;
+    std::vector<uint64_t> queue;  // bytes of messages that a proxy has still to send; the first is on its way
+  };
+
+  void lay_out();
+  uint32_t add_flow(std::vector<uint32_t> route, uint32_t owner);
+  void try_start(uint32_t channel);
+  bool skip_empty(uint32_t channel);
+  void begin(uint32_t channel);
+  void end(uint32_t channel);
+  void part_done(uint32_t channel) {
+    if (--channels_[channel].outstanding == 0) end(channel);
+  }
+  void start_flow(uint32_t flow, double bytes, double most);
+  void flow_ended(uint32_t flow);
+  void send_next(uint32_t connection);
+  void launch();
+  void take(const Occurrence& o);
+  const FlatStep& step(const ChannelState& s) const { return p_.steps[p_.sequence[s.at]]; }
+  uint64_t tiles_of(const FlatLoop& l) const { return std::min(l.tiles, tiles_); }
+
+  const FlatPrograms& p_;
+  const SimCall& call_;
+  const Network& network_;
+  const SimCosts& costs_;
+  const SimOptions& options_;
+  uint64_t tiles_;
+
+  std::vector<ChannelState> channels_;
+  std::vector<ConnectionState> connections_;
+  EventQueue<Occurrence> events_;
+  std::vector<uint32_t> ready_;  // channels that may be able to start
+
+  // Flows: of connections, of windows, and of channels' work.
+  struct Flow {
+    uint32_t owner = 0;  // the channel whose step it belongs to; of a proxy's flow its connection
+    bool by_proxy = false;
+    double left = 0;  // bytes, at `since`
+    uint64_t since = 0, end = 0;
+    double carried = 0;  // bytes, in all
+  };
+  std::vector<Flow> flows_;
+  std::vector<std::vector<uint32_t>> routes_;
+  std::vector<uint32_t> work_flow_;    // by channel; UINT32_MAX: none
+  std::vector<uint32_t> window_flow_;  // by window path
+  std::vector<double> capacities_;     // network's resources, then ranks' own
+  std::optional<FairShares> shares_;   // made when all flows are known
+
+  uint64_t steps_ = 0;
+  std::vector<StepRecord> log_;
+};
+
+}  // namespace muster
