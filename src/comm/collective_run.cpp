@@ -11,11 +11,13 @@ using Impl = Communicator::Impl;
 
 CollectiveRun::CollectiveRun(Impl& comm, const Call& call) : comm_(comm), call_(call) {
   plan_ = &comm.plan_for(call);
+  if (plan_->row) [[unlikely]]
+    began_ = std::chrono::steady_clock::now();
   ++comm.sequence;
   fingerprint_ = (plan_->shape_hash ^ comm.sequence * 0x9e3779b97f4a7c15ULL) & ~kMessageBit;
   if (comm.segment) comm.publish(call.shape, fingerprint_);
   if (call.shape.count == 0) {
-    comm.publish_end();
+    finish();
     return;
   }
   if (plan_->windows && plan_->skip == 0) {
@@ -64,6 +66,11 @@ void await_others_leaving(const Impl& comm) noexcept {
     while (comm.segment->control(r).in_windows.load(std::memory_order_acquire) != 0 &&
            (comm.ranks[static_cast<size_t>(r)].same_process || std::chrono::steady_clock::now() - start < kPatience))
       std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
+void CollectiveRun::report() {
+  const auto took = std::chrono::steady_clock::now() - began_;
+  comm_.report->add(in_windows_ ? plan_->row->windows : plan_->row->slots, took);
 }
 
 void CollectiveRun::start_exchange() {

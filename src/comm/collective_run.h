@@ -1,6 +1,7 @@
 // One collective under way: an exchange of buffer descriptors where windows may serve, then the plan itself.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 
@@ -68,10 +69,13 @@ class CollectiveRun {
   void start(const CompiledPlan& plan, WindowTable windows, bool stream_slots);
   void finish() {
     if (trying_) plan_->trial.end();
+    if (plan_->row) [[unlikely]]
+      report();
     leave_windows();
     run_.reset();
     comm_.publish_end();
   }
+  void report();
   void start_exchange();
   void describe_buffers();
   void describe_buffers(uint64_t input_bytes, uint64_t output_bytes);  // that peers may touch
@@ -85,6 +89,7 @@ class CollectiveRun {
   BufferDescriptor mine_;
   bool exchanging_ = false;
   std::optional<InWindows> in_windows_;
+  std::chrono::steady_clock::time_point began_;  // of a call that is reported
   bool trying_ = false;  // the plan's StoreTrial watches this call
   std::optional<Run> run_;
 };

@@ -190,9 +190,9 @@ std::string Communicator::explain(const std::string& collective, size_t count, D
     known.push_back(name_of(coll));
     if (collective != name_of(coll)) continue;
     CallShape shape{coll, type, op.op, root, count};
-    if (!is_uneven(coll)) return impl.describe(shape, choose(shape, impl.inputs), choose_windows(shape, impl.inputs));
+    if (!is_uneven(coll)) return impl.describe(to_string(shape), choose(shape, impl.inputs), choose_windows(shape, impl.inputs));
     const UnevenChoice c = choose_uneven(shape, count * static_cast<uint64_t>(impl.size), impl.inputs);
-    return impl.describe(shape, c.slots, c.windows);
+    return impl.describe(to_string(shape), c.slots, c.windows);
   }
   fail(Result::invalid_argument, "'{}' is not a collective. There are: {}", collective, fmt::join(known, ", "));
 }

@@ -28,6 +28,7 @@ void Impl::leave() noexcept {
     for (int r = 0; r < size; ++r) segment->control(r).doorbell.ring();
   }
   family->leave(*this);
+  if (report) report->finish();
 }
 
 void Communicator::finalize() {

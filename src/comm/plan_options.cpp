@@ -8,6 +8,7 @@
 #include "base/log_options.h"
 #include "base/math.h"
 #include "base/text.h"
+#include "comm/call_report.h"
 #include "comm/nccl_algo.h"
 #include "exec/host/waiter.h"
 #include "transports/connection.h"
@@ -102,6 +103,7 @@ void apply_plan_options(const Options& options, const Config& config, PlanInputs
   inputs.message_bytes = align_up(inputs.slot_bytes / 2, kCacheLine);  // so that two ranks' memory stays under 4 MiB
   check_forced_algorithm(inputs.algorithm);
   WaitPolicy::choose(options.text("MUSTER_WAIT"), 1, 1);  // refuses what is no word of its own
+  wants_report(options, 0);                               // likewise
 }
 
 }  // namespace muster

@@ -9,6 +9,7 @@
 #include "base/math.h"
 #include "comm/life_call.h"
 #include "comm/places.h"
+#include "plan/estimate.h"
 #include "plan/selection.h"
 #include "program/checker.h"
 
@@ -81,6 +82,7 @@ void Impl::give_up(const std::exception& why) noexcept {
 }
 
 void Impl::complete() {
+  if (wants_report(options, rank)) report = CallReport::make(name, rank);
   stage.store(Stage::ready, std::memory_order_seq_cst);
   {
     const std::lock_guard lock(order_mutex);  // for who waits until it is made
@@ -303,17 +305,28 @@ CompiledPlan Impl::build(const CallShape& shape, const Choice& choice, const Chu
   return compile(program(rank), shape, choice, transport.get(), table);
 }
 
-std::string Impl::describe(const CallShape& shape, const Choice& slots, const Choice& windows) const {
+std::string Impl::describe(const std::string& call, const Choice& slots, const Choice& windows) const {
   const auto text_of = [](const Choice& c) {
     return fmt::format("{} ({}), {} channel{}, tile {} B{}", c.algorithm->name, c.algorithm->idea, c.channels, c.channels == 1 ? "" : "s",
                        c.tile_bytes, c.streamed ? ", non-temporal stores" : "");
   };
-  std::string text = fmt::format("{}, {} ranks: {}: {}", to_string(shape), size, text_of(slots), slots.reason);
+  std::string text = fmt::format("{}, {} ranks: {}: {}", call, size, text_of(slots), slots.reason);
   if (windows.algorithm) text += fmt::format("; when all buffers are from mem_alloc: {}: {}", text_of(windows), windows.reason);
   return text;
 }
 
-Impl::Plan& Impl::even_plan_for(const CallShape& shape) {
+CallReport::Row* Impl::explain(const Call& call, const CallShape& shape, const Choice& slots, const Choice& windows) const {
+  if (!report) return nullptr;
+  const auto way = [&](const Choice& c) {
+    return c.algorithm ? CallReport::Way{c.algorithm->name, estimate_us(*c.algorithm, shape, inputs), {}} : CallReport::Way{};
+  };
+  std::string text = to_string(call);
+  if (is_pairwise(call.shape.coll)) text += fmt::format(" of {} elements on this rank", call.uneven->elements());
+  return report->row(text, describe(text, slots, windows), way(slots), way(windows));
+}
+
+Impl::Plan& Impl::even_plan_for(const Call& call) {
+  const CallShape& shape = call.shape;
   auto it = plans.find(shape);
   if (it == plans.end()) {
     // All ranks make the same calls, so they forget alike; what matters is only that memory stays bounded.
@@ -332,8 +345,9 @@ Impl::Plan& Impl::even_plan_for(const CallShape& shape) {
       set_error(e.code(), e.what(), true);  // it may be this rank's trouble only, and the others must not wait
       throw;
     }
-    if (shape.allowed) log_info(Topic::tuning, "communicator {}: {}", name, describe(shape, slots, windows));
+    if (shape.allowed) log_info(Topic::tuning, "communicator {}: {}", name, describe(to_string(shape), slots, windows));
     p->shape_hash = CallShapeHash()(shape);
+    p->row = explain(call, shape, slots, windows);
     it = plans.emplace(shape, std::move(p)).first;
   }
   last_shape = &it->first;
@@ -359,7 +373,7 @@ Impl::Plan& Impl::uneven_plan_for(const Call& call) {
   if (entry->shape == shape && entry->table == table) return entry->plan;
 
   // Displacements are each rank's own affair: with others the plan is made again, but what ranks count alike stays.
-  const auto [alike, slots, windows] = choose_uneven(shape, call.uneven->elements(), inputs);
+  const auto [alike, average, slots, windows] = choose_uneven(shape, call.uneven->elements(), inputs);
   try {
     entry->plan.slots = build(alike, slots, &table);
     entry->plan.windows = windows.algorithm ? build_windows(alike, windows, &table) : nullptr;
@@ -369,6 +383,7 @@ Impl::Plan& Impl::uneven_plan_for(const Call& call) {
     throw;
   }
   entry->plan.shape_hash = shape_hash;
+  entry->plan.row = explain(call, average, slots, windows);
   entry->shape = shape;
   entry->table = table;
   return entry->plan;

@@ -16,6 +16,7 @@
 #include "base/fork.h"
 #include "base/options.h"
 #include "comm/background.h"
+#include "comm/call_report.h"
 #include "comm/family.h"
 #include "comm/one_sided.h"
 #include "comm/signals.h"
@@ -71,6 +72,7 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
     uint32_t misses = 0, skip = 0;
     StoreTrial trial;  // of `slots`
     uint64_t shape_hash = 0;
+    CallReport::Row* row = nullptr;  // null: nobody asked what these calls take
   };
 
   // A communicator's life, apart from errors.
@@ -95,6 +97,7 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   WaitPolicy wait;
   std::chrono::nanoseconds timeout{0}, stall_warning{0};
   const int fork_generation = muster::fork_generation();
+  std::shared_ptr<CallReport> report;  // null: nobody asked
 
   // --- changed by the thread that runs calls ---
   std::atomic<bool> running{false};
@@ -192,15 +195,17 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   // That of the last call, or looked up, or made.
   Plan& plan_for(const Call& call) {
     if (repeats(call.shape)) [[likely]] return *last_plan;
-    return call.uneven ? uneven_plan_for(call) : even_plan_for(call.shape);
+    return call.uneven ? uneven_plan_for(call) : even_plan_for(call);
   }
-  Plan& even_plan_for(const CallShape& shape);
+  Plan& even_plan_for(const Call& call);
   Plan& uneven_plan_for(const Call& call);
   // `table`: of an uneven call, `shape` is then that of the even one.
   CompiledPlan build(const CallShape& shape, const Choice& choice, const ChunkTable* table) const;
   std::unique_ptr<CompiledPlan> build_windows(const CallShape& shape, const Choice& choice, const ChunkTable* table);
-  // How a call of this shape runs, and why, for people.
-  std::string describe(const CallShape& shape, const Choice& slots, const Choice& windows) const;
+  // How the call that is spelled so runs, and why, for people.
+  std::string describe(const std::string& call, const Choice& slots, const Choice& windows) const;
+  // The report's row of `call`, which is planned as `shape`; null without a report.
+  CallReport::Row* explain(const Call& call, const CallShape& shape, const Choice& slots, const Choice& windows) const;
   void publish(const CallShape& shape, uint64_t fingerprint);
   // The call of the number `sequence` has come to its end.
   void publish_end() const {

@@ -198,6 +198,7 @@ UnevenChoice choose_uneven(const CallShape& call, uint64_t elements, const PlanI
   c.alike = call;
   c.alike.coll = even(call.coll);
   c.alike.count = ceil_div(elements, static_cast<uint64_t>(in.nranks));
+  c.average = c.alike;
   if (!is_pairwise(call.coll)) {
     c.slots = choose(c.alike, in);
     c.windows = choose_windows(c.alike, in);

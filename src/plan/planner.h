@@ -62,6 +62,7 @@ Choice choose_windows(const CallShape& call, const PlanInputs& inputs);
 // Both for a V-variant.
 struct UnevenChoice {
   CallShape alike;  // what is planned instead: the collective of equal counts
+  CallShape average;  // what the call takes is what this one takes: the parts are as long as they are on average
   Choice slots, windows;
 };
 // `elements`: of all parts together.
