@@ -15,6 +15,7 @@
 #include "comm/state.h"
 #include "muster/muster.h"
 #include "plan/estimate.h"
+#include "plan/host_price.h"
 #include "support/outcome.h"
 #include "support/ranks.h"
 
@@ -257,24 +258,24 @@ TEST(CallReport, DistinctCallsAreBounded) {
   EXPECT_EQ(said([&] { report->finish(); }), "");  // none was made
 }
 
-// The numbers of estimate.h by hand: 0.047 us a call, 0.05 a round, 12,000 bytes a microsecond.
-TEST(Estimate, FollowsWhatTheAlgorithmDoes) {
+// The prices of host_price.h (host_price_test), by the profile if there is one.
+TEST(Estimate, IsThePriceByTheConstantsAtHand) {
   PlanInputs in;
-  in.nranks = 4;
-  in.cores = 4;
-  const CallShape reduce{Coll::all_reduce, DataType::float32, RedOp::sum, 0, 12'000};
-  const auto us = [&](const char* name, const CallShape& s) { return estimate_us(*find_algorithm(s.coll, name), s, in); };
-  EXPECT_NEAR(us("ring", reduce), 0.047 + 6 * 0.05 + 1.5 * 4, 1e-9);      // 6 rounds; 2 * 3/4 of 48,000 bytes
-  EXPECT_NEAR(us("direct", reduce), 0.047 + 2 * 0.05 + 1.5 * 4, 1e-9);    // 2 rounds
-  EXPECT_NEAR(us("one_shot", reduce), 0.047 + 0.05 + 3 * 4, 1e-9);        // all to all three others
-  EXPECT_NEAR(us("window", reduce), 0.047 + 2 * 0.05 + 0.75 * 4, 1e-9);
-  const CallShape gather{Coll::all_gather, DataType::float32, RedOp::sum, 0, 3'000};
-  EXPECT_NEAR(us("ring", gather), 0.047 + 3 * 0.05 + 3, 1e-9);
-  in.cores = 2;  // two ranks per core
-  EXPECT_NEAR(us("ring", gather), 0.047 + 2 * (3 * 0.05 + 3), 1e-9);
-  EXPECT_NEAR(estimate_message_us(12'000, in), 0.047 + 2 * (0.05 + 1), 1e-9);
-  in.nranks = 1;
-  EXPECT_NEAR(us("ring", gather), 0.047, 1e-9);
+  in.nranks = in.cores = 4;
+  in.slot_bytes = in.message_bytes = 32 << 10;
+  in.cache_bytes = 32 << 20;
+  const CallShape call{Coll::all_reduce, DataType::float32, RedOp::sum, 0, 12'000};
+  const Algorithm& ring = *find_algorithm(Coll::all_reduce, "ring");
+  EXPECT_EQ(estimate_us(ring, call, in), host_price(ring, call, in, Constants::built_in()).us);
+  EXPECT_EQ(estimate_message_us(100, in), host_message_price(100, in, Constants::built_in()).us);
+  CallShape nothing = call;
+  nothing.count = 0;
+  EXPECT_EQ(estimate_us(ring, nothing, in), Constants::built_in()("host.call"));
+  auto slow = std::make_shared<Constants>(Constants::built_in());
+  slow->override_with(Constants::read("host.hand_over 1000 us measured x", "test"), "test");
+  in.tuned = slow;
+  EXPECT_GT(estimate_us(ring, call, in), 6 * 1000);  // as many messages follow one another
+  EXPECT_GT(estimate_message_us(100, in), 1000);
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ constexpr Option kTable[] = {
     {"MUSTER_WINDOWS", T::flag, "1", "0: never load or store a peer's buffer directly", true},
     {"MUSTER_CHECK", T::flag, "0", "1: run the checker on every program before its first use (slow; for debugging)"},
     {"MUSTER_EXPLAIN", T::text, "0", "1: rank 0 of each communicator says how each distinct collective call runs, and at its end what was predicted and what measured (docs/planner.md); all: every rank"},
+    {"MUSTER_TUNING_PROFILE", T::text_or_none, "", "a file that muster tune wrote, by which the planner chooses; not set: ~/.muster.tuning or /etc/muster.tuning, if there is one; empty: none"},
     {"MUSTER_TIMEOUT", T::seconds, "0", "seconds a call may wait without progress before it fails with a timeout; 0 = no limit"},
     {"MUSTER_STALL_WARN", T::seconds, "30", "seconds a call may wait before a warning names the ranks it waits for; 0 = never"},
     {"MUSTER_INIT_TIMEOUT", T::seconds, "120", "seconds the ranks of a communicator have to find each other"},

@@ -59,15 +59,16 @@ void add_file(Settings& settings, const std::string& path, bool wanted, std::vec
   }
 }
 
-Settings read_settings(const char* system_file, std::vector<OptionNote>& notes) {
+Settings read_settings(const char* system_file, std::vector<OptionNote>& notes, std::string& home) {
   Settings settings = read_environment();
   const auto text = [&](std::string_view name) {
     const auto it = settings.find(name);
     return it == settings.end() ? std::string() : it->second.text;
   };
+  home = text("HOME");
   if (const std::string chosen = text("NCCL_CONF_FILE"); !chosen.empty())
     add_file(settings, chosen, true, notes);
-  else if (const std::string home = text("HOME"); !home.empty())
+  else if (!home.empty())
     add_file(settings, home + "/.nccl.conf", false, notes);
   add_file(settings, system_file, false, notes);
   settings.erase("HOME");
@@ -158,7 +159,7 @@ void note_unknown(const std::string& name, const Setting& setting, std::vector<O
 Options Options::inspect(const char* system_file) {
   auto content = std::make_shared<Content>();
   std::vector<OptionNote>& notes = content->notes;
-  const Settings settings = read_settings(system_file, notes);
+  const Settings settings = read_settings(system_file, notes, content->home);
   for (const Option& o : option_table()) {
     Value v;
     const auto it = settings.find(o.name);

@@ -72,13 +72,14 @@ class Options {
 
   const std::vector<Value>& values() const { return content_->values; }  // in table order
   const std::vector<OptionNote>& notes() const { return content_->notes; }
+  const std::string& home() const { return content_->home; }  // of the user, for files; empty: HOME isn't set
   const std::string& problem() const { return content_->problem; }
 
  private:
   struct Content {
     std::vector<Value> values;
     std::vector<OptionNote> notes;
-    std::string problem;
+    std::string problem, home;
   };
   const Value& value(std::string_view name, std::initializer_list<OptionType> types) const;
   std::shared_ptr<const Content> content_;

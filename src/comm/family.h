@@ -12,6 +12,7 @@
 
 #include "bootstrap/bootstrap.h"
 #include "comm/agreed_cluster.h"
+#include "comm/tuning_profile.h"
 #include "muster/muster.h"
 #include "transports/shm/segment.h"
 
@@ -38,6 +39,7 @@ class Family {
   // --- set while the first communicator is made ---
   std::vector<Profile> profiles;     // by rank of the first communicator
   AgreedCluster hosts;               // by rank of the first communicator; empty for one rank
+  TuningProfile tuning;              // equal on all ranks
   std::shared_ptr<Segment> segment;  // the file's first; null for one rank
 
   // Room for one more communicator; also for one rank, which needs only the number.

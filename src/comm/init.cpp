@@ -78,6 +78,13 @@ void compare(const std::vector<Card>& cards) {
     }
 }
 
+void compare_profiles(const std::vector<Card>& cards) {
+  std::vector<RankProfile> ranks;
+  for (size_t r = 0; r < cards.size(); ++r)
+    ranks.push_back({fmt::format("rank {} (host {}, pid {})", r, cards[r].text("host"), cards[r].text("pid")), cards[r].text("tuning file"), cards[r].number("tuning")});
+  require_one_profile(ranks);
+}
+
 void require_one_host(const std::vector<Card>& cards) {
   for (size_t r = 1; r < cards.size(); ++r)
     if (cards[r].text("identity") != cards[0].text("identity"))
@@ -128,9 +135,12 @@ void join(const std::shared_ptr<Impl>& impl, Deadline deadline) {
   mine.set("=Config::min_channels", impl->config.min_channels);
   mine.set("=Config::max_channels", impl->config.max_channels);
   mine.set("arena", impl->options.flag("MUSTER_WINDOWS") && impl->size <= kMostDirect ? arena_bytes() : 0);
+  mine.set("tuning", impl->family->tuning.hash);
+  mine.set("tuning file", impl->family->tuning.file);
   std::vector<Card> cards;
   for (const std::string& s : bootstrap.all_gather(mine.write(), deadline)) cards.push_back(Card::read(s));
   compare(cards);
+  compare_profiles(cards);
   apply_plan_options(impl->options, impl->config, impl->inputs);
   require_one_host(cards);
   find_hosts(*impl, cards, deadline);
@@ -168,6 +178,7 @@ void meet(const std::shared_ptr<Impl>& impl, const std::vector<UniqueId>& ids) {
   impl->name = impl->config.name.empty() ? fmt::format("{:08x}", impl->id & 0xffffffff) : impl->config.name;
   for (int r = 0; r < impl->size; ++r) impl->family_ranks.push_back(r);
   try {
+    impl->family->tuning = load_tuning_profile(impl->options);
     if (impl->size == 1) {
       apply_plan_options(impl->options, impl->config, impl->inputs);
       impl->family->profiles.push_back(read_profile(introduce(impl->options), {}));
@@ -191,6 +202,7 @@ void meet(const std::shared_ptr<Impl>& impl, const std::vector<UniqueId>& ids) {
   log_info(Topic::init, "communicator {}: rank {} of {} on {} cores, {}", impl->name, impl->rank, impl->size,
            impl->inputs.cores,
            impl->inputs.same_process ? "threads of one process" : "processes of one host");
+  if (const std::string& file = impl->family->tuning.file; !file.empty()) log_info(Topic::tuning, "communicator {}: plans are chosen by {}", impl->name, file);
   impl->complete();
 }
 

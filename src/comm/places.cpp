@@ -49,6 +49,7 @@ void take_places(Impl& comm) {
   PlanInputs& in = comm.inputs;
   in.nranks = comm.size;
   in.same_process = true;
+  in.tuned = comm.family->tuning.constants;
   in.cache_bytes = SIZE_MAX;
   comm.ranks.resize(static_cast<size_t>(comm.size));
   for (int r = 0; r < comm.size; ++r) {

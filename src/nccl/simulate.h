@@ -7,8 +7,8 @@
 
 namespace muster::nccl {
 
-// Microseconds, from the machine's hand-over of a cache line and its speed of copying, as they were measured
-// once and not here: the order of magnitude is right, and what is twice as much work takes twice as long.
+// Microseconds, by the host cost model (plan/host_price.h): what the planner's choice for each call takes, by the tuning profile
+// if there is one, else by the built-in constants of one machine. Messages that a group exchanges are counted one by one.
 double estimate_microseconds(std::span<const Batch> streams);
 
 }  // namespace muster::nccl

@@ -62,8 +62,9 @@ Constants Constants::read(std::string_view text, const std::string& name) {
                            kind = take_word(rest);
     const std::optional<double> v = parse_number(value);
     if (!v) wrong(fmt::format("'{}' is no number of 0 or more", printable(value, 100)));
+    if (*v == 0 && unit == "GB/s") wrong(fmt::format("{} is a rate of 0", printable(key, 100)));
     if (!is_kind(kind)) wrong(fmt::format("'{}' doesn't say where a number came from", printable(kind, 100)));
-    if (!read.all_.emplace(key, Constant{*v, std::string(unit), std::string(kind), std::string(trim(rest))})
+    if (!read.all_.emplace(key, Constant{*v, std::string(unit), std::string(kind), std::string(trim(rest)), number})
              .second)
       wrong(fmt::format("{} is there twice", printable(key, 100)));
   }
@@ -80,10 +81,10 @@ void Constants::override_with(const Constants& profile, const std::string& name)
     const auto known = all_.find(key);
     if (known == all_.end())
       fail(Result::invalid_argument,
-           "{}: the cost model has no {}. It may be of another version: run muster tune again", name,
-           printable(key, 100));
+           "{}:{}: the cost model has no {}. It may be of another version: run muster tune again", name,
+           constant.line, printable(key, 100));
     if (known->second.unit != constant.unit)
-      fail(Result::invalid_argument, "{}: {} is in {}, not {}", name, key, known->second.unit,
+      fail(Result::invalid_argument, "{}:{}: {} is in {}, not {}", name, constant.line, key, known->second.unit,
            printable(constant.unit, 100));
     known->second = constant;
   }

@@ -13,6 +13,7 @@ struct Constant {
   std::string unit;
   std::string kind;    // "table", "fitted", "measured", "assumed"
   std::string source;  // which table, which measurements, which machine and day
+  int line = 0;        // of the text that it was read from
 };
 
 class Constants {
@@ -23,8 +24,8 @@ class Constants {
   // number.
   static Constants read(std::string_view text, const std::string& name);
 
-  // What `profile` has goes before what is here. Throws invalid_argument for names that the model doesn't
-  // know.
+  // What `profile`, read from `name`, has goes before what is here. Throws invalid_argument with the line's
+  // number for a name that the model doesn't know, and for another unit.
   void override_with(const Constants& profile, const std::string& name);
 
   double operator()(std::string_view name) const {

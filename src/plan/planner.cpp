@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/math.h"
+#include "plan/host_price.h"
 #include "plan/selection.h"
 
 namespace muster {
@@ -20,8 +21,6 @@ constexpr size_t kFlatBytes = 16 << 10;
 // Shorter messages are written through the caches. Longer ones may go past them, if that is faster between these
 // cores (store_trial.h).
 constexpr size_t kStreamSlots = 4096;
-// A window step is cut into tiles only so that an abort is noticed.
-constexpr size_t kWindowTile = 4 << 20;
 // From here on results are stored into peers' buffers past the caches. Two ranks: at 1 MiB copies take 0.6 of the time and at
 // 2 MiB 0.8 through them, reductions 0.95 to 1.06 and 1.12; at 4 MiB it is the same.
 constexpr size_t kStreamWindowCopies = 4 << 20, kStreamWindowReductions = 2 << 20;
@@ -36,7 +35,7 @@ struct Pick {
   std::string reason;
 };
 
-Pick pick(const CallShape& call, const PlanInputs& in) {
+Pick by_thresholds(const CallShape& call, const PlanInputs& in) {
   const size_t bytes = call.count * size_of(call.type);
   const int n = in.nranks;
   const bool many = n > kMostDirect;
@@ -99,6 +98,39 @@ Obstacle obstacle_of(const Algorithm& a, const CallShape& call, const PlanInputs
   if (all_at_once && in.nranks > kMostDirect) return {fmt::format("is not for {} ranks: {} are the most for {}", in.nranks, kMostDirect, name_of(call.coll))};
   if (a.whole && !fits_whole(call, in)) return {fmt::format("is for data that fits one slot of {} bytes", in.slot_bytes), true};
   return {};
+}
+
+// The cheapest through slots, of those whose results are rounded once, in rank order (docs/architecture.md, Numbers).
+struct Cheapest {
+  const Algorithm* algorithm = nullptr;
+  double us = 0;
+  std::string reason;
+};
+Cheapest cheapest(const CallShape& call, const PlanInputs& in) {
+  Cheapest best, second;
+  for (const Algorithm& a : algorithms()) {
+    if (a.coll != call.coll || !obstacle_of(a, call, in).text.empty() || (reduces(call.coll) && !a.rank_order)) continue;
+    const double us = host_price(a, call, in, *in.tuned).us;
+    if (!best.algorithm || us < best.us) {
+      second = best;
+      best = {&a, us, {}};
+    } else if (!second.algorithm || us < second.us) {
+      second = {&a, us, {}};
+    }
+  }
+  if (!best.algorithm) return best;
+  best.reason = fmt::format("cheapest by the tuning profile: {:.3g} us", best.us);
+  if (second.algorithm) best.reason += fmt::format(", {} {:.3g}", second.algorithm->name, second.us);
+  return best;
+}
+
+// A profile is of a host: its ranks are few enough for all that there is.
+bool has_prices(const PlanInputs& in) { return in.tuned && in.nranks > 1 && in.nranks <= kMostDirect; }
+
+Pick pick(const CallShape& call, const PlanInputs& in) {
+  if (has_prices(in) && call.count > 0)
+    if (Cheapest c = cheapest(call, in); c.algorithm) return {c.algorithm->name, std::move(c.reason)};
+  return by_thresholds(call, in);
 }
 
 // Options force an algorithm for all collectives that have it; the others are chosen freely, and explain() says so.
@@ -184,12 +216,24 @@ Choice choose_windows(const CallShape& call, const PlanInputs& in) {
   if (!in.algorithm.empty() && in.algorithm != "window") return c;
   if (call.allowed && in.algorithm.empty() && !is_allowed(call, *find_algorithm(call.coll, "window"))) return c;
   if (call.op == RedOp::pre_mul_sum && reduces(call.coll)) return c;  // a peer's factor isn't known here
-  if (in.algorithm != "window" && bytes_per_rank(call, in.nranks) < kWindowBytes) return c;
-  c.algorithm = find_algorithm(call.coll, "window");
+  const Algorithm* const window = find_algorithm(call.coll, "window");
+  if (in.algorithm == "window") {
+    c.reason = fmt::format("forced by {}=window", in.forced_by);
+  } else if (has_prices(in) && call.count > 0) {
+    const double us = host_price(*window, call, in, *in.tuned).us;
+    const Cheapest slots = cheapest(call, in);
+    if (slots.algorithm && slots.us <= us) return c;
+    c.reason = fmt::format("cheapest by the tuning profile: {:.3g} us", us);
+    if (slots.algorithm) c.reason += fmt::format(", {} through slots {:.3g}", slots.algorithm->name, slots.us);
+  } else if (bytes_per_rank(call, in.nranks) < kWindowBytes) {
+    return c;
+  } else {
+    c.reason = fmt::format("from {} bytes on no copy is worth one more exchange", kWindowBytes);
+  }
+  c.algorithm = window;
   c.tile_bytes = kWindowTile;
   c.channels = in.channels ? in.channels : 1;
   c.streamed = bytes_per_rank(call, in.nranks) >= (reduces(call.coll) ? kStreamWindowReductions : kStreamWindowCopies);
-  c.reason = in.algorithm == "window" ? fmt::format("forced by {}=window", in.forced_by) : fmt::format("from {} bytes on no copy is worth one more exchange", kWindowBytes);
   return c;
 }
 

@@ -4,12 +4,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "algorithms/algorithms.h"
 #include "muster/types.h"
 
 namespace muster {
+
+class Constants;
 
 // What identifies a call's plan. Equal shapes share one compiled plan.
 struct CallShape {
@@ -35,6 +38,7 @@ struct PlanInputs {
   std::string algorithm;      // forced; empty = free choice
   std::string forced_by;      // the option that was set, for people: "NCCL_ALGO"
   int channels = 0;           // forced; 0 = free choice
+  std::shared_ptr<const Constants> tuned;  // measured here: what is cheapest by them is chosen. Null: by thresholds
 };
 
 struct Choice {
@@ -50,6 +54,8 @@ struct Choice {
 
 // Most ranks whose direct and window programs fit the kernel's 64 sources and stay few messages.
 inline constexpr int kMostDirect = 64;
+// A window step is cut into tiles only so that an abort is noticed.
+inline constexpr size_t kWindowTile = 4 << 20;
 
 // How point-to-point messages run.
 Choice choose_messages(const PlanInputs& inputs);

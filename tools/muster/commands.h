@@ -10,6 +10,7 @@ void mark_end_of_options(int argc, char** argv);  // before parse: makes `muster
 void add_doctor(CLI::App& app, int& status);
 void add_status(CLI::App& app, int& status);
 void add_topo(CLI::App& app, int& status);
+void add_tune(CLI::App& app, int& status);
 void add_plan(CLI::App& app, int& status);
 void add_version(CLI::App& app, int& status);
 

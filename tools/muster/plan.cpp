@@ -1,4 +1,5 @@
-// `muster plan`: how a collective would run on the GPUs of a machine or cluster, what it would take, and why.
+// `muster plan`: how a collective would run on the GPUs of a machine or cluster, or on this machine's memory,
+// what it would take, and why.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -15,6 +16,8 @@
 #include "comm/host_topology.h"
 #include "commands.h"
 #include "plan/prediction.h"
+#include "plan_host.h"
+#include "quantities.h"
 #include "say.h"
 #include "topology/file.h"
 #include "topology/read.h"
@@ -25,24 +28,8 @@ namespace {
 struct PlanCommand {
   std::string collective, file, size = "1G", sizes, type = "float32", algorithm, protocol;
   int gpus_per_thread = 1, ranks = 0, root = 0;
-  bool rings = false, json = false, constants = false;
+  bool rings = false, json = false, constants = false, host = false;
 };
-
-std::string quantity(double value, std::string_view unit) { return fmt::format("{:.4g} {}", value, unit); }
-
-std::string time_text(double us) {
-  return us < 1e3 ? quantity(us, "us") : us < 1e6 ? quantity(us / 1e3, "ms") : quantity(us / 1e6, "s");
-}
-
-std::string size_text(uint64_t bytes) {
-  static constexpr const char* kUnits[] = {"", "K", "M", "G", "T"};
-  size_t unit = 0;
-  while (bytes >= 1024 && bytes % 1024 == 0 && unit + 1 < std::size(kUnits)) {
-    bytes /= 1024;
-    ++unit;
-  }
-  return fmt::format("{}{}", bytes, kUnits[unit]);
-}
 
 uint64_t parse_size(const std::string& text) {
   double value = 0;
@@ -241,11 +228,42 @@ std::string json_text(const std::vector<SizeRow>& rows) {
   return j.dump(2) + "\n";
 }
 
+std::vector<uint64_t> sizes_of(const PlanCommand& o) {
+  if (o.sizes.empty()) return {parse_size(o.size)};
+  const size_t colon = o.sizes.find(':');
+  if (colon == std::string::npos)
+    fail(Result::invalid_argument, "--sizes '{}': FROM:TO is wanted, such as 8:16G", printable(o.sizes, 60));
+  const uint64_t from = parse_size(o.sizes.substr(0, colon)), to = parse_size(o.sizes.substr(colon + 1));
+  if (from > to)
+    fail(Result::invalid_argument, "--sizes '{}': ascending sizes are wanted", printable(o.sizes, 60));
+  std::vector<uint64_t> sizes;
+  for (uint64_t bytes = from;; bytes *= 2) {
+    sizes.push_back(bytes);
+    if (bytes > to / 2) return sizes;
+  }
+}
+
+int plan_on_host(const PlanCommand& o, const CallShape& call) {
+  if (!o.protocol.empty() || o.gpus_per_thread != 1)
+    fail(Result::invalid_argument,
+         "{} is about GPUs, and there are none here: ranks on host memory are planned for",
+         o.protocol.empty() ? "--gpus-per-thread" : "--protocol");
+  say(host_plan({call, sizes_of(o), o.ranks, o.algorithm, o.json}));
+  return 0;
+}
+
 int plan(const PlanCommand& o) {
   if (o.constants) return say(Constants::built_in().to_text()), 0;
   if (o.collective.empty())
     fail(Result::invalid_argument, "muster plan: a collective is wanted, such as all_reduce");
-  const topology::Cluster cluster = cluster_of(o);
+  CallShape call{collective_named(o.collective), type_named(o.type), RedOp::sum, o.root, 1};
+  if (!rooted(call.coll) && o.root != 0) fail(Result::invalid_argument, "{} has no root", name_of(call.coll));
+  if (o.root < 0) fail(Result::invalid_argument, "--root {}: ranks are numbered from 0", o.root);
+  if (o.host && (!o.file.empty() || o.rings))
+    fail(Result::invalid_argument, "--host is about this machine's memory; {} is not",
+         o.rings ? "--rings" : "--topo");
+  const topology::Cluster cluster = o.host ? topology::Cluster{} : cluster_of(o);
+  if (o.host || (o.file.empty() && !o.rings && all_gpus(cluster).empty())) return plan_on_host(o, call);
   const std::vector<RankPlace> places = places_of(cluster, o.ranks);
   if (o.rings) return say(rings_text(cluster, places)), 0;
   const Links links = links_of(cluster, places);
@@ -253,23 +271,11 @@ int plan(const PlanCommand& o) {
   options.per_thread = o.gpus_per_thread;
   options.algorithm = o.algorithm;
   options.protocol = o.protocol;
-  CallShape call{collective_named(o.collective), type_named(o.type), RedOp::sum, o.root, 1};
-  if (!rooted(call.coll) && o.root != 0) fail(Result::invalid_argument, "{} has no root", name_of(call.coll));
-  if (o.root < 0 || o.root >= links.spread.ranks)
+  if (o.root >= links.spread.ranks)
     fail(Result::invalid_argument, "--root {}: ranks are 0 to {}", o.root, links.spread.ranks - 1);
-  std::vector<SizeRow> rows;
-  if (o.sizes.empty()) {
-    const uint64_t bytes = parse_size(o.size);
-    call.count = count_of(call, bytes, links.spread.ranks);
-    rows.push_back({bytes, predict(call, links, Constants::built_in(), options)});
-  } else {
-    const size_t colon = o.sizes.find(':');
-    if (colon == std::string::npos)
-      fail(Result::invalid_argument, "--sizes '{}': FROM:TO is wanted, such as 8:16G",
-           printable(o.sizes, 60));
-    rows = predict_sizes(call, parse_size(o.sizes.substr(0, colon)), parse_size(o.sizes.substr(colon + 1)),
-                         links, Constants::built_in(), options);
-  }
+  const std::vector<uint64_t> sizes = sizes_of(o);
+  const std::vector<SizeRow> rows =
+      predict_sizes(call, sizes.front(), sizes.back(), links, Constants::built_in(), options);
   if (o.json)
     say(json_text(rows));
   else if (o.sizes.empty())
@@ -283,9 +289,10 @@ int plan(const PlanCommand& o) {
 }  // namespace
 
 void add_plan(CLI::App& app, int& status) {
-  CLI::App* command = app.add_subcommand("plan",
-                                         "Show how a collective would run on GPUs, of this machine or of one "
-                                         "that a file describes, what it would take, and why");
+  CLI::App* command = app.add_subcommand(
+      "plan",
+      "Show how a collective would run on the GPUs of this machine or of one that a file describes, "
+      "or on this machine's memory, what it would take, and why");
   const auto o = std::make_shared<PlanCommand>();
   command->add_option(
       "collective", o->collective,
@@ -303,7 +310,11 @@ void add_plan(CLI::App& app, int& status) {
       ->type_name("FROM:TO");
   command->add_option("--type", o->type, "Data type")->capture_default_str();
   command->add_option("--root", o->root, "Of a broadcast, reduce, gather or scatter")->capture_default_str();
-  command->add_option("--ranks", o->ranks, "Only so many, in the order of hosts and GPUs")->type_name("N");
+  command
+      ->add_option(
+          "--ranks", o->ranks,
+          "Only so many, in the order of hosts and GPUs. On host memory: so many; without it one per core")
+      ->type_name("N");
   command->add_option("--algorithm", o->algorithm, "Only this one");
   command->add_option("--protocol", o->protocol, "Only this one: LL, LL128 or simple");
   command
@@ -311,6 +322,7 @@ void add_plan(CLI::App& app, int& status) {
                    "GPUs that one thread of the program launches for (nccl-tests: -g)")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  command->add_flag("--host", o->host, "Ranks on this machine's memory, as without GPUs and --topo");
   command->add_flag("--rings", o->rings, "The rings found on the links, instead");
   command->add_flag("--json", o->json, "For programs");
   command->add_flag("--constants", o->constants,

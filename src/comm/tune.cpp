@@ -1,0 +1,171 @@
+#include "comm/tune.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <string_view>
+
+#include "base/error.h"
+#include "comm/state.h"
+#include "comm/time_call.h"
+#include "plan/host_price.h"
+#include "plan/selection.h"
+
+namespace muster {
+namespace {
+
+// Who makes an experiment's calls: each rank alone, all at once; the first two ranks; all ranks.
+enum class Group : uint8_t { alone, pair, all };
+
+// How large a call is: a number of bytes, or so large that the model has nothing left in caches.
+constexpr uint64_t kOutside = 0;
+
+struct Experiment {
+  const char* constant;
+  Group group;
+  Coll coll;
+  const char* algorithm;
+  uint64_t bytes;  // count * size
+  DataType type = DataType::float32;
+};
+
+constexpr uint64_t kShort = 8, kLine = 512, kLong = 64 << 10;
+
+// In the order in which they build on each other.
+constexpr Experiment kCoreEach[] = {
+    {"host.call", Group::alone, Coll::all_reduce, "direct", kShort},
+    {"host.local", Group::alone, Coll::all_reduce, "direct", 4 * kLong},
+    {"host.message", Group::pair, Coll::broadcast, "direct", kShort},
+    {"host.hand_over", Group::pair, Coll::all_reduce, "one_shot", kShort},
+    {"host.slot", Group::all, Coll::all_gather, "direct", kLong},
+    {"host.ring", Group::pair, Coll::all_gather, "direct", kLine},
+    {"host.window", Group::all, Coll::all_gather, "window", kLong},
+    {"host.combine", Group::all, Coll::reduce_scatter, "direct", kLong},
+    {"host.combine.half", Group::all, Coll::reduce_scatter, "direct", kLong, DataType::float16},
+    {"host.combine.float8", Group::all, Coll::reduce_scatter, "direct", kLong, DataType::float8_e4m3},
+    {"host.local.memory", Group::alone, Coll::all_reduce, "direct", kOutside},
+    {"host.slot.memory", Group::all, Coll::all_gather, "direct", kOutside},
+    {"host.window.memory", Group::all, Coll::all_gather, "window", kOutside},
+};
+constexpr Experiment kSharedCores[] = {
+    {"host.turn", Group::all, Coll::all_gather, "direct", kShort},
+};
+
+class Tuning {
+ public:
+  Tuning(Communicator& all, Constants known, const TuneOptions& options)
+      : all_(all), constants_(std::move(known)), options_(options) {
+    const PlanInputs& in = all.impl()->inputs;
+    if (!in.algorithm.empty() || in.channels > 1)
+      fail(Result::invalid_usage, "tuning measures all ways to move data, and {} forces one. Unset it",
+           in.algorithm.empty() ? "a number of channels" : in.forced_by + "=" + in.algorithm);
+    alone_ = all.split(all.rank(), 0);
+    pair_ = all.split(all.rank() < 2 ? 0 : Communicator::kNoColor, 0);
+  }
+
+  Constants run() {
+    const PlanInputs& in = all_.impl()->inputs;
+    if (all_.size() > in.cores) {
+      for (const Experiment& e : kSharedCores) make(e);
+    } else {
+      for (const Experiment& e : kCoreEach)
+        if (all_.size() > 1 || e.group == Group::alone) make(e);
+    }
+    return std::move(constants_);
+  }
+
+ private:
+  Communicator& group_of(const Experiment& e) {
+    return e.group == Group::alone ? alone_ : e.group == Group::pair ? pair_ : all_;
+  }
+
+  PlanInputs inputs_of(const Experiment& e) const {
+    PlanInputs in = all_.impl()->inputs;
+    in.nranks = e.group == Group::alone ? 1 : e.group == Group::pair ? 2 : all_.size();
+    if (e.group == Group::alone)
+      in.cache_bytes /= static_cast<size_t>(all_.size());  // all ranks do it at once
+    return in;
+  }
+
+  static uint64_t count_of(const Experiment& e, const PlanInputs& in) {
+    if (e.bytes != kOutside) return e.bytes / size_of(e.type);
+    const CallShape one{e.coll, e.type, RedOp::sum, 0, 1};
+    return static_cast<uint64_t>(kLeavesCache * static_cast<double>(in.cache_bytes) /
+                                 host_footprint(one, in.nranks));
+  }
+
+  void make(const Experiment& e) {
+    const PlanInputs in = inputs_of(e);
+    const bool window = std::string_view(e.algorithm) == "window";
+    if (window && !in.windows && !in.same_process)
+      return;  // ranks can't map each other's memory: nothing to measure
+    CallShape shape{e.coll, e.type, RedOp::sum, 0, count_of(e, in)};
+    if (in.nranks > 1)
+      shape.allowed = parse_selection(e.coll, window ? "window,direct" : e.algorithm);  // windows, else slots
+    const double us = time_call(all_, group_of(e), shape, window, options_.per_experiment);
+    CallShape plain = shape;
+    plain.allowed = 0;
+    const double value = solve(e, plain, in, us);
+    const std::string source = fmt::format(
+        "{} {} of {} B {}, {} rank{}{}: {:.4g} us", name_of(e.coll), e.algorithm,
+        shape.count * size_of(e.type), name_of(e.type), in.nranks, in.nranks == 1 ? "" : "s",
+        in.nranks > in.cores ? fmt::format(" on {} core{}", in.cores, in.cores == 1 ? "" : "s") : "", us);
+    set(e.constant, value, source);
+  }
+
+  void set(const char* name, double value, const std::string& source) {
+    const std::string line =
+        fmt::format("{} {:.6g} {} measured {}", name, value, constants_.get(name).unit, source);
+    constants_.override_with(Constants::read(line, "tuning"), "tuning");
+  }
+
+  // Prices rise with times and fall with rates, so the value is found by halving the (logarithmic) range.
+  // Bytes outside caches are never cheaper than inside.
+  double solve(const Experiment& e, const CallShape& call, const PlanInputs& in, double us) const {
+    constexpr double kLeast = 1e-4, kMost = 1e4;
+    const std::string_view name = e.constant;
+    constexpr std::string_view kMemory = ".memory";
+    const double most =
+        name.ends_with(kMemory) ? constants_(name.substr(0, name.size() - kMemory.size())) : kMost;
+    constexpr int kHalvings = 40;
+    const bool is_rate = constants_.get(e.constant).unit == "GB/s";
+    const Algorithm& algorithm = *find_algorithm(e.coll, e.algorithm);
+    double low = std::log(kLeast), high = std::log(most);
+    Constants trial = constants_;
+    for (int i = 0; i < kHalvings; ++i) {
+      const double middle = (low + high) / 2;
+      trial.override_with(Constants::read(fmt::format("{} {} {} measured trial", e.constant, std::exp(middle),
+                                                      is_rate ? "GB/s" : "us"),
+                                          "tuning"),
+                          "tuning");
+      const bool too_dear = host_price(algorithm, call, in, trial).us > us;
+      (too_dear == is_rate ? low : high) = middle;
+    }
+    return std::exp((low + high) / 2);
+  }
+
+  Communicator& all_;
+  Communicator alone_, pair_;
+  Constants constants_;
+  const TuneOptions options_;
+};
+
+}  // namespace
+
+Constants tune_host(Communicator& comm, Constants known, const TuneOptions& options) {
+  return Tuning(comm, std::move(known), options).run();
+}
+
+std::string profile_text(const Constants& tuned, const std::string& where) {
+  std::string text = fmt::format(
+      "# Muster {}: constants of the host cost model, measured by muster tune.\n# {}\n# name, value, unit, "
+      "where from, how\n",
+      MUSTER_VERSION, where);
+  const Constants& built_in = Constants::built_in();
+  for (const auto& [name, c] : tuned.all())
+    if (!built_in.has(name) || c.source != built_in.get(name).source)
+      text += fmt::format("{:<24} {:<12.6g} {:<8} {:<9} {}\n", name, c.value, c.unit, c.kind, c.source);
+  return text;
+}
+
+}  // namespace muster

@@ -1,0 +1,29 @@
+// Measures the constants of the host cost model (src/plan/host_price.h) on the machine and ranks at hand.
+//
+// Each constant has one experiment: a call whose price hangs on it and on constants that are known before.
+// The constant is then what makes the price the measured time, so that what is measured is what is predicted
+// from it.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "muster/muster.h"
+#include "plan/constants.h"
+
+namespace muster {
+
+struct TuneOptions {
+  std::chrono::duration<double> per_experiment{0.05};
+};
+
+// Collective. With a core for each rank all constants but that of turns; with more ranks than cores that one.
+// The result is `known` with what was measured; equal on all ranks. Throws invalid_usage when options or the
+// call's communicator force algorithms or forbid what is to be measured.
+Constants tune_host(Communicator& comm, Constants known, const TuneOptions& options = {});
+
+// The measured ones among `tuned` as a profile's text, below `where`, which tells people when and on what
+// they were measured.
+std::string profile_text(const Constants& tuned, const std::string& where);
+
+}  // namespace muster

@@ -1,0 +1,236 @@
+#include "plan/host_price.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/math.h"
+#include "plan/host_clocks.h"
+#include "program/cut.h"
+#include "program/place.h"
+
+namespace muster {
+namespace {
+
+constexpr double kBytesPerMicrosecond = 1e3;  // of one GB/s
+constexpr size_t kLineBytes =
+    32;  // a message of up to so many bytes is part of its line (transports/connection.h)
+constexpr uint64_t kDescriptorBytes =
+    24;  // that each rank tells the others before windows are used (src/comm/places.cpp)
+
+// 0: all of it stays in the cache; 1: nothing does.
+double share_outside(double bytes, double cache) {
+  return std::clamp((bytes / cache - kFillsCache) / (kLeavesCache - kFillsCache), 0.0, 1.0);
+}
+
+// Element types differ in what combining them takes: 16-bit floats are widened and rounded, 8-bit ones more
+// so.
+std::string_view kind_of(DataType t) {
+  switch (t) {
+    case DataType::float16:
+    case DataType::bfloat16:
+      return "half";
+    case DataType::float8_e4m3:
+    case DataType::float8_e5m2:
+      return "float8";
+    default:
+      return "";
+  }
+}
+
+// Microseconds per byte.
+struct BytePrices {
+  double local, slot, window, combine;
+
+  BytePrices(const Constants& k, DataType type, double outside) {
+    const auto price = [&](const char* name) {
+      const double in = 1 / k(name), out = 1 / k(fmt::format("{}.memory", name));
+      return (in + outside * std::max(0.0, out - in)) /
+             kBytesPerMicrosecond;  // never cheaper outside the cache
+    };
+    local = price("host.local");
+    slot = price("host.slot");
+    window = price("host.window");
+    combine = 1 / k.of("host.combine", kind_of(type)) / kBytesPerMicrosecond;
+  }
+  double of(const Ref& r) const {
+    switch (r.kind) {
+      case Ref::Kind::local:
+        return local;
+      case Ref::Kind::slot:
+        return slot;
+      case Ref::Kind::window:
+        return window;
+    }
+    return 0;
+  }
+};
+
+class StepPrices {
+ public:
+  // `full_tile`: each pass has so many bytes of each chunk; 0: all of each chunk as the call cuts them.
+  StepPrices(const CallShape& call, const PlanInputs& in, const Constants& k, const Program& p,
+             uint64_t full_tile)
+      : element_(size_of(call.type)),
+        chunks_(splits_count(call.coll) ? p.chunks : 1),
+        cut_(call.count, chunks_, element_),
+        full_tile_(full_tile),
+        message_(k("host.message")),
+        ring_(k("host.ring")),
+        bytes_(k, call.type,
+               share_outside(host_footprint(call, in.nranks), static_cast<double>(in.cache_bytes))) {}
+
+  StepTime operator()(const Program& p, const Step& s) const {
+    double bytes = 0;
+    for (uint32_t j = 0; j < s.pieces; ++j)
+      bytes += static_cast<double>(piece((s.extent + j) % static_cast<uint32_t>(chunks_), p.channels.size()));
+    if (s.pieces > 0 && bytes == 0) return {-1, 0};
+    StepTime t;
+    for (const std::vector<Ref>* refs : {&s.sources, &s.destinations})
+      for (const Ref& r : *refs) {
+        if (r.kind == Ref::Kind::slot) t.messages_us += bytes > kLineBytes ? message_ + ring_ : message_;
+        if (!(r.kind == Ref::Kind::slot && bytes <= kLineBytes)) t.bytes_us += bytes * bytes_.of(r);
+      }
+    if (s.sources.size() > 1)
+      t.bytes_us += static_cast<double>(s.sources.size() - 1) * bytes * bytes_.combine;
+    return t;
+  }
+
+ private:
+  uint64_t piece(uint32_t chunk, size_t channels) const {
+    return full_tile_ ? full_tile_ : ceil_div(cut_.length(chunk) * element_, channels);
+  }
+
+  size_t element_;
+  uint64_t chunks_;
+  Cut cut_;
+  uint64_t full_tile_;
+  double message_, ring_;
+  BytePrices bytes_;
+};
+
+HostPrice operator+(const HostPrice& a, const HostPrice& b) {
+  return {a.us + b.us, a.messages_us + b.messages_us, a.bytes_us + b.bytes_us, a.turns_us + b.turns_us};
+}
+HostPrice operator*(double f, const HostPrice& p) {
+  return {f * p.us, f * p.messages_us, f * p.bytes_us, f * p.turns_us};
+}
+
+class Pricing {
+ public:
+  Pricing(const Algorithm& a, const CallShape& call, const PlanInputs& in, const Constants& k)
+      : call_(call), in_(in), k_(k) {
+    for (int r = 0; r < in.nranks; ++r)
+      ranks_.push_back(replicate(a.make({in.nranks, r, call.root}), a.whole ? 1 : std::max(1, in.channels)));
+    tile_ = a.windows ? kWindowTile : in.slot_bytes;
+  }
+
+  HostPrice total() const {
+    const uint64_t chunks = splits_count(call_.coll) ? ranks_[0].chunks : 1;
+    const double longest =
+        static_cast<double>(Cut(call_.count, chunks, size_of(call_.type)).longest() * size_of(call_.type)) /
+        static_cast<double>(ranks_[0].channels.size());
+    const double tiles = longest / static_cast<double>(tile_);
+    if (tiles <= 1) return of_tiles(1, 0);
+    // Straight lines between whole numbers of tiles, and on beyond the last.
+    const int low = tiles < 2 ? 1 : 2, high = 2 * low;
+    const HostPrice a = of_tiles(low, tile_), b = of_tiles(high, tile_);
+    const double along = (tiles - low) / (high - low);
+    return (1 - along) * a + along * b;
+  }
+
+ private:
+  // A call among many alike, all of whose chunks are `tiles` tiles of full_tile bytes, or as the call cuts
+  // them.
+  HostPrice of_tiles(int tiles, uint64_t full_tile) const {
+    const StepPrices prices(call_, in_, k_, ranks_[0], full_tile);
+    ClockRules rules;
+    rules.cores = in_.cores;
+    rules.call_us = k_("host.call");
+    rules.hand_over_us = k_("host.hand_over");
+    rules.turn_us = k_("host.turn");
+    rules.bytes_apart = in_.nranks > in_.cores;
+    rules.step = [&](const Program& p, const Step& s) { return prices(p, s); };
+    const int calls_before = tiles > 1 ? 1 : 2, calls = tiles > 1 ? 3 : 8;
+    const std::vector<ClockReading> first = run_clocks(ranks_, calls_before, tiles, rules),
+                                    last = run_clocks(ranks_, calls, tiles, rules);
+    const auto ends_last = [](const std::vector<ClockReading>& cores) {
+      return std::max_element(cores.begin(), cores.end(), [](const ClockReading& a, const ClockReading& b) {
+        return a.end_us < b.end_us;
+      });
+    };
+    const ClockReading& to = *ends_last(last);
+    const ClockReading& from = first[static_cast<size_t>(&to - last.data())];  // the same core's
+    HostPrice p{to.end_us - ends_last(first)->end_us, to.messages_us - from.messages_us,
+                to.bytes_us - from.bytes_us, to.turns_us - from.turns_us};
+    if (rules.bytes_apart) {
+      p.bytes_us = 0;
+      for (size_t c = 0; c < last.size(); ++c)
+        p.bytes_us = std::max(p.bytes_us, last[c].bytes_us - first[c].bytes_us);
+      p.us += p.bytes_us;
+    }
+    return 1.0 / (calls - calls_before) * p;
+  }
+
+  const CallShape& call_;
+  const PlanInputs& in_;
+  const Constants& k_;
+  std::vector<Program> ranks_;
+  uint64_t tile_;
+};
+
+}  // namespace
+
+double host_footprint(const CallShape& c, int nranks) {
+  const double n = nranks;
+  const double part = static_cast<double>(c.count) * static_cast<double>(size_of(c.type));
+  switch (c.coll) {
+    case Coll::all_reduce:
+      return 2 * n * part;
+    case Coll::broadcast:
+    case Coll::reduce:
+      return (n + 1) * part;
+    case Coll::reduce_scatter:
+    case Coll::all_gather:
+      return n * (n + 1) * part;
+    case Coll::all_to_all:
+      return 2 * n * n * part;
+    default:
+      return 2 * n * part;
+  }
+}
+
+HostPrice host_price(const Algorithm& a, const CallShape& call, const PlanInputs& in, const Constants& k) {
+  HostPrice price = Pricing(a, call, in, k).total();
+  if (a.windows && in.nranks > 1) {
+    // Ranks tell each other where their buffers are.
+    const CallShape exchange{Coll::all_gather, DataType::uint8, RedOp::sum, 0, kDescriptorBytes};
+    PlanInputs alone = in;
+    alone.channels = 1;
+    price = price + Pricing(*find_algorithm(Coll::all_gather, "direct"), exchange, alone, k).total();
+    const double call_us = k("host.call");  // is in both
+    price.us -= call_us;
+    price.messages_us -= call_us;
+  }
+  return price;
+}
+
+HostPrice host_message_price(uint64_t bytes, const PlanInputs& in, const Constants& k) {
+  const double all = static_cast<double>(bytes),
+               tile = std::min(all, static_cast<double>(std::max<size_t>(1, in.message_bytes)));
+  const BytePrices prices(k, DataType::uint8,
+                          share_outside(2 * all * in.nranks, static_cast<double>(in.cache_bytes)));
+  const double one_side = prices.local + prices.slot;
+  const double messages = std::max(1.0, std::ceil(all / tile)),
+               sharing = std::max(1.0, static_cast<double>(in.nranks) / std::max(1, in.cores));
+  HostPrice p;
+  p.messages_us =
+      k("host.call") + (messages + 1) * (k("host.message") + (tile > kLineBytes ? k("host.ring") : 0));
+  p.bytes_us = sharing * (all + tile) * one_side;  // both sides at once, but for one tile
+  p.turns_us = sharing > 1 ? sharing * k("host.turn") : 0;
+  p.us = p.messages_us + p.bytes_us + p.turns_us + k("host.hand_over");
+  return p;
+}
+
+}  // namespace muster

@@ -1,0 +1,59 @@
+// What a collective costs on host memory: all ranks' programs are run on clocks, step by step, as the
+// executor would run them on data (src/exec/host/executor.h).
+//
+//   a call      host.call, once per rank: arguments, plan, numbering
+//   a step      host.message for each message sent or received in it, which is what it takes in instructions;
+//               more (host.ring) for a message that its control line has no room for; and for each byte
+//                 1/host.local   each time it is read from or written to this rank's buffers
+//                 1/host.slot    each time it is read from or written to a connection's memory
+//                 1/host.window  each time it is read from or written to a peer's buffer
+//                 1/host.combine for each source after the first
+//   a message   is seen host.hand_over after it was sent: its line goes from one core to the other
+//   turns       ranks that share a core take turns: one that has to wait leaves the core to the next one that
+//               can go on, which takes host.turn. Rank r runs on core r modulo the number of cores. One rank
+//               moves data while another waits, so the clocks run without data, and all that a core's ranks
+//               move comes on top. (Were data on the clocks, a little more of it could change whose turn it
+//               is, and make the whole cheaper.) A rank with a core of its own waits on it, and its data is
+//               on the clocks.
+//
+// Bytes have two prices each: while all ranks' buffers are in the last-level cache, and (.memory) when
+// nothing of them is left there from call to call. From half of the cache on to two and a half the price goes
+// over from one to the other in a straight line.
+//
+// Data of more than one tile is pipelined as the executor does it, by the order of steps: the first tiles are
+// run on the clocks, and what each further one takes is the difference between 2 tiles and 4. Likewise a
+// price is what one call among many alike takes, as benchmarks measure it: a broadcast's root, say, is ahead
+// of the others.
+//
+// This is the LogGP model (Alexandrov, Ionescu, Schauser, Scheiman 1995: latency L = hand_over, overhead o =
+// message, gap per byte G = the rates), where steps of one rank follow one another, and with cores as what
+// ranks share. Numbers: constants.tsv, or what `muster tune` measured.
+#pragma once
+
+#include "plan/constants.h"
+#include "plan/planner.h"
+
+namespace muster {
+
+struct HostPrice {
+  double us = 0;           // of one call; its parts, of the core that is busiest with it:
+  double messages_us = 0;  // instructions: the call, its messages
+  double bytes_us = 0;     // moving and combining data
+  double turns_us = 0;     // going from rank to rank
+  double waits_us() const { return us - messages_us - bytes_us - turns_us; }  // for others
+};
+
+// Bytes of the caller's that a call reads or writes on all ranks together: what caches have to hold.
+double host_footprint(const CallShape& call, int nranks);
+// Times the last-level cache: from the first on bytes begin to cost more, from the second on none is in it.
+inline constexpr double kFillsCache = 0.5, kLeavesCache = 2.5;
+
+// Of `inputs`: ranks, cores, channels, slot and cache bytes. Any algorithm of the call's collective may be
+// asked for, also one that couldn't run it. Thread-safe.
+HostPrice host_price(const Algorithm& algorithm, const CallShape& call, const PlanInputs& inputs,
+                     const Constants& constants);
+// Of point-to-point messages that each rank exchanges with one other, or of a one-sided copy: one message of
+// `bytes`.
+HostPrice host_message_price(uint64_t bytes, const PlanInputs& inputs, const Constants& constants);
+
+}  // namespace muster

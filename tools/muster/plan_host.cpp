@@ -1,0 +1,209 @@
+#include "plan_host.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "algorithms/algorithms.h"
+#include "base/error.h"
+#include "base/options.h"
+#include "base/text.h"
+#include "comm/plan_options.h"
+#include "comm/tuning_profile.h"
+#include "plan/host_price.h"
+#include "plan/prediction.h"
+#include "plan/selection.h"
+#include "quantities.h"
+#include "topology/allowed_cpus.h"
+
+namespace muster::tool {
+namespace {
+
+struct Machine {
+  PlanInputs inputs;
+  TuningProfile profile;
+  const Constants& constants() const {
+    return profile.constants ? *profile.constants : Constants::built_in();
+  }
+};
+
+Machine this_machine(int ranks) {
+  constexpr int kMostRanks = 256;  // all ranks' programs are run on clocks
+  const Options options = Options::from_environment();
+  Machine m;
+  m.profile = load_tuning_profile(options);
+  apply_plan_options(options, {}, m.inputs);
+  const auto allowed = static_cast<double>(allowed_cpus().size()), quota = cpu_quota();
+  m.inputs.cores = std::max(1, static_cast<int>(quota > 0 ? std::min(allowed, quota) : allowed));
+  if (ranks < 0 || ranks > kMostRanks)
+    fail(Result::invalid_argument, "--ranks {}: 1 to {} are possible", ranks, kMostRanks);
+  m.inputs.nranks = ranks > 0 ? ranks : m.inputs.cores;
+  const size_t cache = last_level_cache();
+  m.inputs.cache_bytes = cache ? cache : size_t{8} << 20;
+  m.inputs.windows = options.flag("MUSTER_WINDOWS");
+  m.inputs.tuned = m.profile.constants;
+  return m;
+}
+
+struct Candidate {
+  const Algorithm* algorithm;
+  HostPrice price;
+  std::string obstacle;
+};
+
+struct Row {
+  CallShape call;
+  uint64_t bytes = 0;
+  Choice slots, windows;
+  std::vector<Candidate> candidates;  // by price; those with an obstacle last
+
+  const Candidate& of(const Algorithm* a) const {
+    return *std::find_if(candidates.begin(), candidates.end(),
+                         [a](const Candidate& c) { return c.algorithm == a; });
+  }
+  double algbw(double us) const { return static_cast<double>(bytes) / us / 1e3; }
+};
+
+// Why the algorithm can't do the call; empty: it can.
+std::string obstacle_of(const Algorithm& a, CallShape call, const PlanInputs& in) {
+  if (a.windows)
+    return in.windows && in.nranks > 1 ? "" : "needs memory that ranks can reach at each other's";
+  call.allowed = parse_selection(call.coll, a.name);
+  PlanInputs free = in;
+  free.algorithm.clear();
+  try {
+    choose(call, free);
+    return "";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+Row row_of(CallShape call, uint64_t bytes, const Machine& m, const std::string& only) {
+  Row r;
+  call.count = count_of(call, bytes, m.inputs.nranks);
+  r.call = call;
+  r.bytes = bytes;
+  if (!only.empty()) r.call.allowed = call.allowed = parse_selection(call.coll, only);
+  r.slots = choose(call, m.inputs);
+  r.windows = choose_windows(call, m.inputs);
+  for (const Algorithm& a : algorithms())
+    if (a.coll == call.coll)
+      r.candidates.push_back(
+          {&a, host_price(a, call, m.inputs, m.constants()), obstacle_of(a, call, m.inputs)});
+  std::stable_sort(r.candidates.begin(), r.candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return std::pair(!a.obstacle.empty(), a.price.us) < std::pair(!b.obstacle.empty(), b.price.us);
+  });
+  return r;
+}
+
+std::string ranks_text(const PlanInputs& in) {
+  return fmt::format("{} rank{} on host memory, {} core{}", in.nranks, in.nranks == 1 ? "" : "s", in.cores,
+                     in.cores == 1 ? "" : "s");
+}
+
+std::string constants_text(const Machine& m) {
+  return m.profile.file.empty() ? "built in, of another machine: muster tune measures this one"
+                                : printable(m.profile.file, 200);
+}
+
+std::string choice_text(const char* title, const Choice& choice, const Row& r, int nranks) {
+  const HostPrice& p = r.of(choice.algorithm).price;
+  return fmt::format(
+      "{:<10} {} ({}): {}\n"
+      "takes      {}: calls and messages {} + bytes {} + turns {} + waiting {}\n"
+      "bandwidth  {:.2f} GB/s algbw, {:.2f} GB/s busbw\n",
+      title, choice.algorithm->name, choice.algorithm->idea, choice.reason, time_text(p.us),
+      time_text(p.messages_us), time_text(p.bytes_us), time_text(p.turns_us),
+      time_text(std::max(0.0, p.waits_us())), r.algbw(p.us), r.algbw(p.us) * bus_factor(r.call.coll, nranks));
+}
+
+std::string text_of(const Row& r, const Machine& m) {
+  std::string text =
+      fmt::format("{} of {}B, {}: {}\nconstants  {}\n\n", name_of(r.call.coll), size_text(r.bytes),
+                  name_of(r.call.type), ranks_text(m.inputs), constants_text(m));
+  text += choice_text("chosen", r.slots, r, m.inputs.nranks);
+  if (r.windows.algorithm)
+    text += "\nwhere all buffers are of mem_alloc, or ranks are threads of one process:\n" +
+            choice_text("chosen", r.windows, r, m.inputs.nranks);
+  text += fmt::format("\n{:<18} {:>12} {:>10} {:>10}   why not\n", "others", "time", "algbw", "busbw");
+  const double us = r.of(r.slots.algorithm).price.us;
+  for (const Candidate& c : r.candidates) {
+    if (c.algorithm == r.slots.algorithm || c.algorithm == r.windows.algorithm) continue;
+    const double t = c.price.us;
+    text += fmt::format("{:<18} {:>12} {:>10.2f} {:>10.2f}   {}\n", c.algorithm->name, time_text(t),
+                        r.algbw(t), r.algbw(t) * bus_factor(r.call.coll, m.inputs.nranks),
+                        c.obstacle.empty() ? fmt::format("{:.3g} times as long", t / us) : c.obstacle);
+  }
+  return text;
+}
+
+std::string table_of(const std::vector<Row>& rows, const Machine& m) {
+  std::string text =
+      fmt::format("{}, {}: {}\nconstants  {}\n{:>8}  {:<18} {:>12} {:>10} {:>10}  {:>20}\n",
+                  name_of(rows[0].call.coll), name_of(rows[0].call.type), ranks_text(m.inputs),
+                  constants_text(m), "size", "algorithm", "time", "algbw", "busbw", "with mem_alloc");
+  const Algorithm *before = nullptr, *before_windows = nullptr;
+  for (const Row& r : rows) {
+    const double us = r.of(r.slots.algorithm).price.us;
+    const bool switches = before && (before != r.slots.algorithm || before_windows != r.windows.algorithm);
+    text += fmt::format(
+        "{:>8}  {:<18} {:>12} {:>10.2f} {:>10.2f}  {:>20}  {}\n", size_text(r.bytes), r.slots.algorithm->name,
+        time_text(us), r.algbw(us), r.algbw(us) * bus_factor(r.call.coll, m.inputs.nranks),
+        r.windows.algorithm
+            ? fmt::format("{} {}", r.windows.algorithm->name, time_text(r.of(r.windows.algorithm).price.us))
+            : "the same",
+        switches ? "<- switches" : "");
+    before = r.slots.algorithm;
+    before_windows = r.windows.algorithm;
+  }
+  return text;
+}
+
+std::string json_of(const std::vector<Row>& rows, const Machine& m) {
+  nlohmann::ordered_json j;
+  j["muster_plan_host"] = 1;  // of this layout
+  j["collective"] = name_of(rows[0].call.coll);
+  j["type"] = name_of(rows[0].call.type);
+  j["ranks"] = m.inputs.nranks;
+  j["cores"] = m.inputs.cores;
+  j["tuning_profile"] = m.profile.file;
+  for (const Row& r : rows) {
+    nlohmann::ordered_json size;
+    size["bytes"] = r.bytes;
+    size["chosen"] = r.slots.algorithm->name;
+    size["chosen_with_mem_alloc"] = (r.windows.algorithm ? r.windows : r.slots).algorithm->name;
+    size["candidates"] = nlohmann::ordered_json::array();
+    for (const Candidate& c : r.candidates) {
+      nlohmann::ordered_json one;
+      one["algorithm"] = c.algorithm->name;
+      one["microseconds"] = c.price.us;
+      one["parts"] = {{"messages", c.price.messages_us},
+                      {"bytes", c.price.bytes_us},
+                      {"turns", c.price.turns_us},
+                      {"waits", c.price.waits_us()}};
+      one["algbw"] = r.algbw(c.price.us);
+      one["busbw"] = r.algbw(c.price.us) * bus_factor(r.call.coll, m.inputs.nranks);
+      if (!c.obstacle.empty()) one["obstacle"] = c.obstacle;
+      size["candidates"].push_back(std::move(one));
+    }
+    j["sizes"].push_back(std::move(size));
+  }
+  return j.dump(2) + "\n";
+}
+
+}  // namespace
+
+std::string host_plan(const HostPlanRequest& request) {
+  const Machine m = this_machine(request.ranks);
+  if (request.call.root >= m.inputs.nranks)
+    fail(Result::invalid_argument, "--root {}: ranks are 0 to {}", request.call.root, m.inputs.nranks - 1);
+  std::vector<Row> rows;
+  for (const uint64_t bytes : request.sizes)
+    rows.push_back(row_of(request.call, bytes, m, request.algorithm));
+  if (request.json) return json_of(rows, m);
+  return rows.size() == 1 ? text_of(rows[0], m) : table_of(rows, m);
+}
+
+}  // namespace muster::tool
