@@ -15,13 +15,8 @@ constexpr double kSame = 1 + 1e-9;
 
 FairShares::FairShares(std::span<const double> capacities, std::span<const std::vector<uint32_t>> routes) {
   const size_t n = routes.size();
-  own_.assign(n, std::numeric_limits<double>::infinity());
-  most_.assign(n, 0);
-  rates_.assign(n, 0);
-  fill_.assign(n, 0);
-  going_.assign(n, false);
-  fixed_.assign(n, false);
-  seen_flow_.assign(n, 0);
+  state_.resize(n);
+  for (FlowState& f : state_) f.own = std::numeric_limits<double>::infinity();
 
   std::vector<std::vector<uint32_t>> users(capacities.size());
   for (size_t f = 0; f < n; ++f)
@@ -38,7 +33,7 @@ FairShares::FairShares(std::span<const double> capacities, std::span<const std::
   std::vector<std::vector<uint32_t>> shared(n);
   for (const auto& [flows, capacity] : distinct) {
     if (flows.size() == 1) {
-      own_[flows[0]] = std::min(own_[flows[0]], capacity);
+      state_[flows[0]].own = std::min(state_[flows[0]].own, capacity);
       continue;
     }
     const auto r = static_cast<uint32_t>(capacities_.size());
@@ -48,10 +43,10 @@ FairShares::FairShares(std::span<const double> capacities, std::span<const std::
     for (const uint32_t f : flows) shared[f].push_back(r);
   }
   for (size_t f = 0; f < n; ++f) {
-    first_hop_.push_back(static_cast<uint32_t>(hops_.size()));
+    state_[f].first_hop = static_cast<uint32_t>(hops_.size());
     for (const uint32_t r : shared[f]) hops_.push_back({static_cast<uint32_t>(f), r, 0});
+    state_[f].last_hop = static_cast<uint32_t>(hops_.size());
   }
-  first_hop_.push_back(static_cast<uint32_t>(hops_.size()));
   active_.assign(capacities_.size(), 0);
   open_.assign(capacities_.size(), 0);
   left_.assign(capacities_.size(), 0);
@@ -66,10 +61,11 @@ void FairShares::touch(uint32_t resource) {
 }
 
 void FairShares::start(uint32_t flow, double most) {
-  going_[flow] = true;
-  most_[flow] = std::min(own_[flow], most);
-  if (first_hop_[flow] == first_hop_[flow + 1]) alone_.push_back(flow);
-  for (uint32_t h = first_hop_[flow]; h < first_hop_[flow + 1]; ++h) {
+  FlowState& s = state_[flow];
+  s.going = true;
+  s.most = std::min(s.own, most);
+  if (s.first_hop == s.last_hop) alone_.push_back(flow);
+  for (uint32_t h = s.first_hop; h < s.last_hop; ++h) {
     const uint32_t r = hops_[h].resource;
     hops_[h].position = first_member_[r] + active_[r]++;
     members_[hops_[h].position] = h;
@@ -78,9 +74,10 @@ void FairShares::start(uint32_t flow, double most) {
 }
 
 void FairShares::stop(uint32_t flow) {
-  going_[flow] = false;
-  rates_[flow] = 0;
-  for (uint32_t h = first_hop_[flow]; h < first_hop_[flow + 1]; ++h) {
+  FlowState& s = state_[flow];
+  s.going = false;
+  s.rate = 0;
+  for (uint32_t h = s.first_hop; h < s.last_hop; ++h) {
     const uint32_t r = hops_[h].resource;
     const uint32_t last = members_[first_member_[r] + --active_[r]];
     members_[hops_[h].position] = last;
@@ -93,8 +90,8 @@ bool FairShares::next_component() {
   flows_.clear();
   if (!alone_.empty()) {
     for (const uint32_t f : alone_)
-      if (going_[f]) {
-        fill_[f] = most_[f];
+      if (state_[f].going) {
+        state_[f].fill = state_[f].most;
         flows_.push_back(f);
       }
     alone_.clear();
@@ -124,11 +121,12 @@ void FairShares::gather(uint32_t resource) {
     open_[r] = active_[r];
     for (uint32_t m = first_member_[r]; m < first_member_[r] + active_[r]; ++m) {
       const uint32_t f = hops_[members_[m]].flow;
-      if (seen_flow_[f] == component_) continue;
-      seen_flow_[f] = component_;
-      fixed_[f] = false;
+      FlowState& s = state_[f];
+      if (s.component == component_) continue;
+      s.component = component_;
+      s.fixed = false;
       flows_.push_back(f);
-      for (uint32_t h = first_hop_[f]; h < first_hop_[f + 1]; ++h) {
+      for (uint32_t h = s.first_hop; h < s.last_hop; ++h) {
         const uint32_t other = hops_[h].resource;
         if (seen_resource_[other] == component_) continue;
         seen_resource_[other] = component_;
@@ -139,9 +137,10 @@ void FairShares::gather(uint32_t resource) {
 }
 
 void FairShares::fix(uint32_t flow, double rate) {
-  fixed_[flow] = true;
-  fill_[flow] = rate;
-  for (uint32_t h = first_hop_[flow]; h < first_hop_[flow + 1]; ++h) {
+  FlowState& s = state_[flow];
+  s.fixed = true;
+  s.fill = rate;
+  for (uint32_t h = s.first_hop; h < s.last_hop; ++h) {
     left_[hops_[h].resource] -= rate;
     --open_[hops_[h].resource];
   }
@@ -149,11 +148,12 @@ void FairShares::fix(uint32_t flow, double rate) {
 
 void FairShares::fill() {
   by_most_ = flows_;
-  std::sort(by_most_.begin(), by_most_.end(),
-            [&](uint32_t a, uint32_t b) { return most_[a] != most_[b] ? most_[a] < most_[b] : a < b; });
+  std::sort(by_most_.begin(), by_most_.end(), [&](uint32_t a, uint32_t b) {
+    return state_[a].most != state_[b].most ? state_[a].most < state_[b].most : a < b;
+  });
   size_t next = 0;
   for (;;) {
-    while (next < by_most_.size() && fixed_[by_most_[next]]) ++next;
+    while (next < by_most_.size() && state_[by_most_[next]].fixed) ++next;
     if (next == by_most_.size()) return;
     // All rates grow alike until a flow has its most or a resource is used up.
     double level = std::numeric_limits<double>::infinity();
@@ -164,17 +164,17 @@ void FairShares::fill() {
       level = std::min(level, left_[r] / open_[r]);
     }
     shared_.resize(kept);
-    if (most_[by_most_[next]] <= level) {
-      const double most = most_[by_most_[next]];
-      for (; next < by_most_.size() && most_[by_most_[next]] == most; ++next)
-        if (!fixed_[by_most_[next]]) fix(by_most_[next], most);
+    if (state_[by_most_[next]].most <= level) {
+      const double most = state_[by_most_[next]].most;
+      for (; next < by_most_.size() && state_[by_most_[next]].most == most; ++next)
+        if (!state_[by_most_[next]].fixed) fix(by_most_[next], most);
       continue;
     }
     for (const uint32_t r : shared_) {
       if (open_[r] == 0 || left_[r] / open_[r] > level * kSame) continue;
       for (uint32_t m = first_member_[r]; m < first_member_[r] + active_[r]; ++m) {
         const uint32_t f = hops_[members_[m]].flow;
-        if (!fixed_[f]) fix(f, std::min(level, most_[f]));
+        if (!state_[f].fixed) fix(f, std::min(level, state_[f].most));
       }
     }
   }

@@ -20,8 +20,10 @@ class FairShares {
   // `most`: this flow has no more than that, whatever is free; > 0.
   void start(uint32_t flow, double most);
   void stop(uint32_t flow);
-  bool going(uint32_t flow) const { return going_[flow]; }
-  double rate(uint32_t flow) const { return rates_[flow]; }  // of a flow that goes, after update(); else 0
+  bool going(uint32_t flow) const { return state_[flow].going; }
+  double rate(uint32_t flow) const {
+    return state_[flow].rate;
+  }  // of a flow that goes, after update(); else 0
 
   // Works out rates after starts and stops; calls changed(flow, old rate) for each flow that goes and whose
   // rate is another.
@@ -29,9 +31,10 @@ class FairShares {
   void update(F changed) {
     while (next_component()) {
       for (const uint32_t f : flows_) {
-        if (rates_[f] == fill_[f]) continue;
-        const double before = rates_[f];
-        rates_[f] = fill_[f];
+        FlowState& s = state_[f];
+        if (s.rate == s.fill) continue;
+        const double before = s.rate;
+        s.rate = s.fill;
         changed(f, before);
       }
     }
@@ -44,27 +47,32 @@ class FairShares {
   void fix(uint32_t flow, double rate);
   void touch(uint32_t resource);
 
+  struct FlowState {
+    double own = 0;   // the least of what no other flow goes over
+    double most = 0;  // it may not have more, own included
+    double rate = 0;
+    double fill = 0;         // its rate to be
+    uint64_t component = 0;  // the one that it was last seen in
+    uint32_t first_hop = 0, last_hop = 0;
+    bool going = false, fixed = false;  // fixed: has its rate to be
+  };
   struct Hop {
     uint32_t flow, resource, position;  // in members_[first_member_[resource]...]
   };
   std::vector<double> capacities_;  // of resources that flows share
-  std::vector<double> own_;         // per flow: the least of what no other goes over
+  std::vector<FlowState> state_;    // by flow
   std::vector<Hop> hops_;
-  std::vector<uint32_t> first_hop_;     // per flow, and the end
   std::vector<uint32_t> first_member_;  // per resource
   std::vector<uint32_t> members_;       // hops of flows that go
   std::vector<uint32_t> active_;        // per resource: how many
-  std::vector<double> most_, rates_, fill_;
-  std::vector<bool> going_;
 
   std::vector<uint32_t> touched_, alone_;  // resources; flows that share nothing and have just begun
   std::vector<bool> is_touched_;
   uint64_t component_ = 0;
-  std::vector<uint64_t> seen_flow_, seen_resource_;
+  std::vector<uint64_t> seen_resource_;
   std::vector<uint32_t> flows_, shared_;  // of the component
   std::vector<double> left_;              // per resource
   std::vector<uint32_t> open_;            // per resource: flows without a rate yet
-  std::vector<bool> fixed_;
   std::vector<uint32_t> by_most_;
 };
 

@@ -144,8 +144,10 @@ uint32_t FlatPrograms::step_of(const Program& p, const Channel& c, const Step& s
 }
 
 uint32_t FlatPrograms::connection(int from, int to, int lane, bool sender) {
-  const auto [at, is_new] =
-      connection_numbers_.try_emplace({from, to, lane}, static_cast<uint32_t>(connections.size()));
+  const uint64_t key =
+      (static_cast<uint64_t>(from) * static_cast<uint64_t>(nranks_) + static_cast<uint64_t>(to)) << 16 |
+      static_cast<uint64_t>(lane);
+  const auto [at, is_new] = connection_numbers_.try_emplace(key, static_cast<uint32_t>(connections.size()));
   if (is_new) connections.push_back({from, to, lane});
   FlatConnection& c = connections[at->second];
   uint32_t& end = sender ? c.sender : c.receiver;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "plan/simulator.h"
@@ -78,7 +79,7 @@ class FlatPrograms {
   int nranks_;
   Coll coll_ = Coll::all_reduce;
   uint64_t tile_bytes_;
-  std::map<std::tuple<int, int, int>, uint32_t> connection_numbers_;
+  std::unordered_map<uint64_t, uint32_t> connection_numbers_;  // by ends and lane
   std::map<std::tuple<uint32_t, int, int>, uint32_t>
       window_numbers_;                       // of the current channel, by place and ends
   std::multimap<uint64_t, uint32_t> known_;  // steps of the current channel by hash

@@ -45,13 +45,15 @@ void SimulationRun::lay_out() {
     s.free = costs_.slots;
     s.latency = ticks(r.latency_us + l.latency_us);
     s.by_proxy = l.by_proxy;
-    s.flows = !r.resources.empty();
-    if (s.flows) {
+    s.sender = c.sender;
+    s.receiver = c.receiver;
+    if (!r.resources.empty()) {
       s.flow = add_flow(r.resources, s.by_proxy ? static_cast<uint32_t>(connections_.size()) : c.sender);
       flows_.back().by_proxy = s.by_proxy;
     }
-    connections_.push_back(std::move(s));
+    connections_.push_back(s);
   }
+  queues_.resize(connections_.size());
   for (const FlatWindow& w : p_.window_paths) {
     Route r = network_.route(w.from, w.to);
     window_flow_.push_back(r.resources.empty() ? UINT32_MAX : add_flow(std::move(r.resources), w.channel));
@@ -63,7 +65,10 @@ void SimulationRun::lay_out() {
     work_flow_.push_back(work.empty() ? UINT32_MAX : add_flow(std::move(work), static_cast<uint32_t>(c)));
     ChannelState s;
     s.loop = f.first_loop;
-    if (f.first_loop < f.last_loop) s.at = p_.loops[f.first_loop].first;
+    if (f.first_loop < f.last_loop) {
+      s.at = p_.loops[f.first_loop].first;
+      s.last = p_.loops[f.first_loop].last;
+    }
     channels_.push_back(s);
   }
   for (const std::vector<uint32_t>& route : routes_)
@@ -73,48 +78,53 @@ void SimulationRun::lay_out() {
   shares_.emplace(capacities_, routes_);
 }
 
-// Goes past steps that have nothing to do in this tile, and from tile to tile and loop to loop. False at the
-// end.
-bool SimulationRun::skip_empty(uint32_t channel) {
+// From s.at on: past steps that have nothing to do in this tile, from tile to tile and loop to loop.
+void SimulationRun::find_step(uint32_t channel) {
   ChannelState& s = channels_[channel];
-  const FlatChannel& c = p_.channels[channel];
   for (;;) {
-    if (s.loop == c.last_loop) return false;
-    const FlatLoop& l = p_.loops[s.loop];
-    if (s.at == l.last) {
-      if (l.first < l.last && ++s.tile < tiles_of(l)) {
-        s.at = l.first;
-      } else {
-        s.tile = 0;
-        if (++s.loop < c.last_loop) s.at = p_.loops[s.loop].first;
-      }
+    if (s.at != s.last) {
+      s.step = p_.sequence[s.at];
+      const FlatStep& f = step(s);
+      if (f.pieces == 0 || s.tile * p_.tile_bytes() < f.longest) return;
+      ++s.at;
       continue;
     }
-    const FlatStep& f = step(s);
-    if (f.pieces == 0 || s.tile * p_.tile_bytes() < f.longest) return true;
-    ++s.at;
+    s.step = UINT32_MAX;
+    if (s.loop == p_.channels[channel].last_loop) return;
+    const FlatLoop& l = p_.loops[s.loop];
+    if (l.first < l.last && ++s.tile < tiles_of(l)) {
+      s.at = l.first;
+      continue;
+    }
+    s.tile = 0;
+    if (++s.loop == p_.channels[channel].last_loop) return;
+    s.at = p_.loops[s.loop].first;
+    s.last = p_.loops[s.loop].last;
   }
 }
 
 void SimulationRun::try_start(uint32_t channel) {
   ChannelState& s = channels_[channel];
-  if (s.busy || !skip_empty(channel)) return;
+  if (s.busy || s.step == UINT32_MAX) return;
   const FlatStep& f = step(s);
   const uint32_t* ends = p_.ends.data() + f.first_end;
-  for (uint32_t i = 0; i < f.receives; ++i)
-    if (connections_[ends[i]].full == 0) return;
-  for (uint32_t i = f.receives; i < uint32_t{f.receives} + f.sends; ++i)
-    if (connections_[ends[i]].free == 0) return;
+  for (uint32_t i = 0; i < uint32_t{f.receives} + f.sends; ++i) {
+    const ConnectionState& c = connections_[ends[i]];
+    if ((i < f.receives ? c.full : c.free) > 0) continue;
+    s.blocked = ends[i];
+    return;
+  }
+  s.blocked = UINT32_MAX;
   for (uint32_t i = 0; i < f.receives; ++i) --connections_[ends[i]].full;
   for (uint32_t i = f.receives; i < uint32_t{f.receives} + f.sends; ++i) --connections_[ends[i]].free;
   s.busy = true;
   s.begun = events_.now();
-  s.bytes = 0;
   const uint64_t before = s.tile * p_.tile_bytes();
-  for (uint32_t j = 0; j < f.pieces; ++j) {
-    const uint64_t length = p_.lengths[f.first_length + j];
-    if (length > before) s.bytes += std::min(length - before, p_.tile_bytes());
-  }
+  const auto in_tile = [&](uint64_t length) {
+    return length > before ? std::min(length - before, p_.tile_bytes()) : 0;
+  };
+  s.bytes = f.pieces == 1 ? in_tile(f.longest) : 0;
+  for (uint32_t j = 0; j < f.pieces && f.pieces > 1; ++j) s.bytes += in_tile(p_.lengths[f.first_length + j]);
   const uint64_t overhead = ticks(costs_.step_us);
   if (overhead > 0)
     events_.add(events_.now() + overhead, {What::begin, channel});
@@ -139,7 +149,7 @@ void SimulationRun::begin(uint32_t channel) {
     const uint32_t* ends = p_.ends.data() + f.first_end;
     for (uint32_t i = f.receives; i < uint32_t{f.receives} + f.sends; ++i) {
       const ConnectionState& c = connections_[ends[i]];
-      if (c.flows && !c.by_proxy) flow(c.flow, bytes, most);
+      if (c.flow != UINT32_MAX && !c.by_proxy) flow(c.flow, bytes, most);
     }
     for (uint32_t i = 0; i < f.windows; ++i)
       if (const uint32_t w = window_flow_[p_.windows[f.first_window + i]]; w != UINT32_MAX)
@@ -162,15 +172,13 @@ void SimulationRun::end(uint32_t channel) {
   for (uint32_t i = 0; i < f.receives; ++i)
     events_.add(now + connections_[ends[i]].latency, {What::credit, ends[i]});
   for (uint32_t i = f.receives; i < uint32_t{f.receives} + f.sends; ++i) {
-    ConnectionState& c = connections_[ends[i]];
-    if (c.flows && c.by_proxy && s.bytes > 0) {
-      c.queue.push_back(s.bytes);
-      if (c.queue.size() == 1) send_next(ends[i]);
-    } else if (!c.queue.empty()) {
-      c.queue.push_back(0);  // a token behind messages
-    } else {
+    const ConnectionState& c = connections_[ends[i]];
+    if (!c.by_proxy || c.flow == UINT32_MAX) {
       events_.add(now + c.latency, {What::arrival, ends[i]});
+      continue;
     }
+    queues_[ends[i]].push_back(s.bytes);
+    if (queues_[ends[i]].size() == 1) send_next(ends[i]);
   }
   ++steps_;
   if (options_.log) {
@@ -182,6 +190,7 @@ void SimulationRun::end(uint32_t channel) {
   s.busy = false;
   s.finish = now;
   ++s.at;
+  find_step(channel);
   ready_.push_back(channel);
 }
 
@@ -195,12 +204,13 @@ void SimulationRun::start_flow(uint32_t flow, double bytes, double most) {
 }
 
 void SimulationRun::send_next(uint32_t connection) {
-  ConnectionState& c = connections_[connection];
-  while (!c.queue.empty()) {
-    if (c.queue.front() > 0)
-      return start_flow(c.flow, static_cast<double>(c.queue.front()), SimCosts::kUnlimited);
+  const ConnectionState& c = connections_[connection];
+  std::vector<uint64_t>& queue = queues_[connection];
+  while (!queue.empty()) {
+    if (queue.front() > 0)
+      return start_flow(c.flow, static_cast<double>(queue.front()), SimCosts::kUnlimited);
     events_.add(events_.now() + c.latency, {What::arrival, connection});
-    c.queue.erase(c.queue.begin());
+    queue.erase(queue.begin());
   }
 }
 
@@ -208,9 +218,8 @@ void SimulationRun::flow_ended(uint32_t flow) {
   const Flow& f = flows_[flow];
   shares_->stop(flow);
   if (!f.by_proxy) return part_done(f.owner);
-  ConnectionState& c = connections_[f.owner];
-  events_.add(events_.now() + c.latency, {What::arrival, f.owner});
-  c.queue.erase(c.queue.begin());
+  events_.add(events_.now() + connections_[f.owner].latency, {What::arrival, f.owner});
+  queues_[f.owner].erase(queues_[f.owner].begin());
   send_next(f.owner);
 }
 
@@ -228,11 +237,11 @@ void SimulationRun::take(const Occurrence& o) {
       return;
     case What::arrival:
       ++connections_[o.number].full;
-      ready_.push_back(p_.connections[o.number].receiver);
+      wake(connections_[o.number].receiver, o.number);
       return;
     case What::credit:
       ++connections_[o.number].free;
-      ready_.push_back(p_.connections[o.number].sender);
+      wake(connections_[o.number].sender, o.number);
       return;
   }
 }
@@ -241,6 +250,7 @@ void SimulationRun::launch() {
   for (uint32_t c = 0; c < channels_.size(); ++c) {
     channels_[c].busy = false;
     channels_[c].finish = events_.now();
+    find_step(c);
     ready_.push_back(c);
   }
 }
@@ -272,7 +282,7 @@ bool SimulationRun::run() {
 
 int SimulationRun::stuck() const {
   for (size_t c = 0; c < channels_.size(); ++c)
-    if (channels_[c].loop != p_.channels[c].last_loop || channels_[c].busy) return static_cast<int>(c);
+    if (channels_[c].busy || channels_[c].step != UINT32_MAX) return static_cast<int>(c);
   return -1;
 }
 

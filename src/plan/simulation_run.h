@@ -20,10 +20,12 @@ class SimulationRun {
  public:
   // Where a channel is.
   struct ChannelState {
-    uint32_t loop = 0, at = 0;  // at: in sequence
+    uint32_t loop = 0, at = 0, last = 0;  // at: in sequence; last: the end of its loop there
+    uint32_t step = UINT32_MAX;           // its next one or the one that runs; UINT32_MAX: it is done
+    uint32_t blocked = UINT32_MAX;        // the connection that its step waits for
     uint64_t tile = 0;
     uint64_t begun = 0, bytes = 0;
-    uint32_t outstanding = 0;  // flows and timers of the step
+    uint32_t outstanding = 0;  // flows and timers of the step that runs
     bool busy = false;
     uint64_t finish = 0;
   };
@@ -52,15 +54,18 @@ class SimulationRun {
   struct ConnectionState {
     int32_t full = 0, free = 0;
     uint64_t latency = 0;
-    bool by_proxy = false, flows = false;
-    uint32_t flow = UINT32_MAX;
-    std::vector<uint64_t> queue;  // bytes of messages that a proxy has still to send; the first is on its way
+    uint32_t flow = UINT32_MAX;  // UINT32_MAX: nothing is in between
+    uint32_t sender = 0, receiver = 0;
+    bool by_proxy = false;
   };
 
   void lay_out();
   uint32_t add_flow(std::vector<uint32_t> route, uint32_t owner);
   void try_start(uint32_t channel);
-  bool skip_empty(uint32_t channel);
+  void find_step(uint32_t channel);
+  void wake(uint32_t channel, uint32_t connection) {
+    if (channels_[channel].blocked == connection) ready_.push_back(channel);
+  }
   void begin(uint32_t channel);
   void end(uint32_t channel);
   void part_done(uint32_t channel) {
@@ -71,7 +76,7 @@ class SimulationRun {
   void send_next(uint32_t connection);
   void launch();
   void take(const Occurrence& o);
-  const FlatStep& step(const ChannelState& s) const { return p_.steps[p_.sequence[s.at]]; }
+  const FlatStep& step(const ChannelState& s) const { return p_.steps[s.step]; }
   uint64_t tiles_of(const FlatLoop& l) const { return std::min(l.tiles, tiles_); }
 
   const FlatPrograms& p_;
@@ -83,6 +88,8 @@ class SimulationRun {
 
   std::vector<ChannelState> channels_;
   std::vector<ConnectionState> connections_;
+  // By connection, bytes of messages that a proxy has still to send; the first is on its way.
+  std::vector<std::vector<uint64_t>> queues_;
   EventQueue<Occurrence> events_;
   std::vector<uint32_t> ready_;  // channels that may be able to start
 
