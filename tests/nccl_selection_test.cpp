@@ -44,8 +44,8 @@ TEST(NcclSelection, AnyAlgorithmGivesTheSameResult) {
 TEST(NcclSelection, OneThatCannotBeMetFailsOnAllRanksAndDoesNoHarm) {
   run_nccl_threads(3, [](ncclComm_t comm, int rank) {
     std::vector<float> x(100'000, static_cast<float>(rank)), y(x.size(), -1);
-    const auto tree = select("tree"), bruck = select("bruck"), wish = select("tree,bruck", 0);
-    EXPECT_NCCL_FAILS(ncclAllReduceConfig(x.data(), y.data(), x.size(), ncclFloat, ncclSum, comm, nullptr, &tree),
+    const auto nvls = select("nvls"), bruck = select("bruck"), wish = select("nvls,bruck", 0);
+    EXPECT_NCCL_FAILS(ncclAllReduceConfig(x.data(), y.data(), x.size(), ncclFloat, ncclSum, comm, nullptr, &nvls),
                       ncclInvalidArgument, "There are: one_shot, direct, ring");
     EXPECT_NCCL_FAILS(ncclAllReduceConfig(x.data(), y.data(), x.size(), ncclFloat, ncclSum, comm, nullptr, &bruck),
                       ncclInvalidArgument, "Possible are: one_shot, direct, ring, doubling");
@@ -66,8 +66,8 @@ TEST(NcclSelection, OneThatCannotBeMetFailsOnAllRanksAndDoesNoHarm) {
     EXPECT_EQ(y[0], 2);
     // A refused call ends the group.
     EXPECT_NCCL(ncclGroupStart());
-    EXPECT_NCCL_FAILS(ncclAllReduceConfig(x.data(), y.data(), 1, ncclFloat, ncclSum, comm, nullptr, &tree),
-                      ncclInvalidArgument, "tree");
+    EXPECT_NCCL_FAILS(ncclAllReduceConfig(x.data(), y.data(), 1, ncclFloat, ncclSum, comm, nullptr, &nvls),
+                      ncclInvalidArgument, "nvls");
     EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
   });
 }
@@ -75,9 +75,9 @@ TEST(NcclSelection, OneThatCannotBeMetFailsOnAllRanksAndDoesNoHarm) {
 TEST(NcclSelection, ThatDiffersBetweenRanksIsAMismatch) {
   run_nccl_threads(2, [](ncclComm_t comm, int rank) {
     int32_t x = 1, y = 0;
-    const auto config = select(rank == 0 ? "ring" : "direct");
+    const auto config = select(rank == 0 ? "tree" : "direct");  // the last, and one of the first
     EXPECT_NCCL_FAILS(ncclAllReduceConfig(&x, &y, 1, ncclInt32, ncclSum, comm, nullptr, &config), ncclInvalidUsage,
-                      "sum, by ring)");
+                      "sum, by tree)");
     EXPECT_THAT(ncclGetLastError(comm), testing::HasSubstr("sum, by direct)"));
   });
 }

@@ -315,7 +315,7 @@ TEST(NcclAlgo, IsMetOrSaidNotToBe) {
     const char* algorithm;
     bool met;
   };
-  for (const Case& c : std::vector<Case>{{"Ring", "ring", true}, {"RING ", "ring", true}, {"ring,tree", "ring", true}, {"ring;", "ring", true}, {"tree", "", false},
+  for (const Case& c : std::vector<Case>{{"Ring", "ring", true}, {"RING ", "ring", true}, {"ring,tree", "ring", true}, {"ring;", "ring", true}, {"tree", "tree", true}, {"nvls,TREE", "tree", true}, {"nvls", "", false},
                                          {"^tree", "", true}, {"^NVLS,NVLSTree", "", true}, {"^ring", "", false}, {"^ring,tree", "", false}, {"allreduce:ring", "", false},
                                          {"allreduce:^tree", "", true}, {"allreduce:tree;broadcast:ring", "", false}, {"^nvls;allreduce:^tree", "", true},
                                          {"ring,collnetdirect;allreduce:tree,collnetdirect;broadcast:ring", "", false}, {"ring;allreduce:^nvls", "ring", true},
@@ -323,6 +323,7 @@ TEST(NcclAlgo, IsMetOrSaidNotToBe) {
     const NcclAlgo a = read_nccl_algo(c.text);
     EXPECT_EQ(a.algorithm, c.algorithm) << c.text;
     EXPECT_EQ(a.unmet.empty(), c.met) << c.text << ": " << a.unmet;
+    EXPECT_EQ(a.trees, std::string(c.text).find("^tree") == std::string::npos && std::string(c.text) != "^ring,tree") << c.text;
   }
   for (const char* text : {"bogus", "ring,bogus", "^bogus", "allreduce:bogus", "bogus:ring", "ring;tree", "1"}) {
     const Outcome o = outcome_of([&] { read_nccl_algo(text); });
@@ -335,6 +336,17 @@ TEST(NcclAlgo, ForcesTheRing) {
   const Environment env(Set{{"NCCL_ALGO", "Ring"}});
   run_threads(3, [](Communicator& c, int rank) {
     EXPECT_THAT(c.explain("all_reduce", 1000, DataType::float32), HasSubstr("forced by NCCL_ALGO=ring"));
+    std::vector<int> in(1000, rank), out(1000, -1);
+    c.all_reduce(in.data(), out.data(), in.size(), DataType::int32, RedOp::sum);
+    EXPECT_THAT(out, testing::Each(3));
+  });
+}
+
+TEST(NcclAlgo, ForcesTheTree) {
+  const Environment env(Set{{"NCCL_ALGO", "Tree"}});
+  run_threads(3, [](Communicator& c, int rank) {
+    EXPECT_THAT(c.explain("all_reduce", 1000, DataType::float32), HasSubstr("forced by NCCL_ALGO=tree"));
+    EXPECT_THAT(c.explain("all_gather", 1000, DataType::float32), HasSubstr("all_gather has no tree"));
     std::vector<int> in(1000, rank), out(1000, -1);
     c.all_reduce(in.data(), out.data(), in.size(), DataType::int32, RedOp::sum);
     EXPECT_THAT(out, testing::Each(3));

@@ -179,11 +179,6 @@ TEST(Agreement, AnUnreadableOptionOfOneRankIsToldToAll) {
   differing("MUSTER_WAIT", "nap", Result::invalid_usage, {"MUSTER_WAIT='nap'"}, 2);
 }
 
-TEST(Agreement, DifferentHostsAreRefusedOnAllRanks) {
-  differing("NCCL_HOSTID", "elsewhere", Result::invalid_usage,
-            {"no transport between rank 0 (host ", "rank 1 (host ", "identity id:elsewhere", "Start all ranks on one host", "NCCL_HOSTID"});
-}
-
 TEST(Agreement, NoSharedMemoryMeansNoTransportBetweenProcesses) {
   const Variable none("NCCL_SHM_DISABLE", "1");
   run_processes(2, [](int) {

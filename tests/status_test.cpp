@@ -1,5 +1,6 @@
 // `muster status`: the ranks that are behind or ahead are named from outside their processes, also when these
 // don't run; memory that can't be read is said to be so.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -379,9 +380,9 @@ TEST_F(Page, IsReadAsItStands) {
 TEST_F(Page, OfAnotherVersion) {
   image_.head.layout = kLayout + 1;
   image_.head.head_bytes = 5;  // what comes behind means something else
-  expect_problem(read(),
-                 "it runs Muster 0.0.7, which lays its state out another way (2, not 1). Use the `muster` "
-                 "command of that version");
+  expect_problem(read(), fmt::format("it runs Muster 0.0.7, which lays its state out another way ({}, not {}). Use the `muster` "
+                                     "command of that version",
+                                     kLayout + 1, kLayout));
 }
 
 TEST_F(Page, Garbage) {

@@ -23,8 +23,10 @@ Counted count(const Algorithm& a, const Spread& s, double data) {
   std::vector<double> near_out(static_cast<size_t>(s.ranks)), near_in = near_out, out = near_out,
                                                               in = near_out;
   std::vector<double> far_out(static_cast<size_t>(s.hosts)), far_in = far_out;
+  Placement placement;
+  for (int rank = 0; rank < s.ranks; ++rank) placement.host_of.push_back(rank / s.per_host);
   for (int rank = 0; rank < s.ranks; ++rank) {
-    const Program p = a.make({s.ranks, rank, 0});
+    const Program p = a.make({s.ranks, rank, 0, &placement});
     const double chunk = splits_count(a.coll) ? data / p.chunks : data / s.ranks;
     for (const Step& step : p.channels[0].loops[0].steps) {
       const auto r = static_cast<size_t>(rank), host = static_cast<size_t>(rank / s.per_host);

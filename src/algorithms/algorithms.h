@@ -5,6 +5,7 @@
 #include <span>
 #include <string_view>
 
+#include "algorithms/placement.h"
 #include "program/program.h"
 
 namespace muster {
@@ -13,12 +14,14 @@ struct Shape {
   int nranks = 1;
   int rank = 0;
   int root = 0;
+  const Placement* placement = nullptr;  // null: nothing is known
+  int channel = 0;                       // of the placement's rings this channel's is followed
 };
 
 struct Algorithm {
   const char* name;               // e.g. "ring"; unique within a collective
   Coll coll;
-  Program (*make)(const Shape&);  // one channel; use replicate() for more
+  Program (*make)(const Shape&);  // one channel; use make_program() for more
   bool whole;                     // only for data that fits one tile and one channel (e.g. Bruck's aggregated messages)
   bool windows;                   // loads or stores peers' buffers: all ranks' buffers must be windows, no pre_mul_sum
   bool rank_order;                // reductions combine by rank, left to right, in one place
@@ -29,6 +32,11 @@ struct Algorithm {
 std::span<const Algorithm> algorithms();
 // nullptr if there is none.
 const Algorithm* find_algorithm(Coll coll, std::string_view name);
+// The program of `channels` channels, each along the placement's ring of its number, if it has rings.
+Program make_program(const Algorithm& algorithm, Shape shape, int channels);
+
+// Most ranks of which one step names all: the kernels' sources.
+inline constexpr int kMostDirect = 64;
 
 // The grouped sends and receives of one rank, in call order.
 struct Message {

@@ -44,6 +44,22 @@ Program binomial_scatter(const Shape&);
 Program sliced_broadcast(const Shape&);
 Program sliced_reduce(const Shape&);
 
+// tree.cpp: two binary trees, each for half of the data.
+Program double_tree_all_reduce(const Shape&);
+Program double_tree_broadcast(const Shape&);
+Program double_tree_reduce(const Shape&);
+
+// hierarchical.cpp: programs inside hosts and between them, put together.
+Program hierarchical_all_reduce(const Shape&);
+Program hierarchical_reduce_scatter(const Shape&);
+Program hierarchical_all_gather(const Shape&);
+Program hierarchical_broadcast(const Shape&);
+Program hierarchical_reduce(const Shape&);
+Program hierarchical_all_to_all(const Shape&);
+Program tree_all_reduce(const Shape&);
+Program tree_broadcast(const Shape&);
+Program tree_reduce(const Shape&);
+
 // window.cpp: ranks load and store each other's buffers.
 Program window_all_reduce(const Shape&);
 Program window_reduce_scatter(const Shape&);

@@ -50,7 +50,7 @@ constexpr Option kTable[] = {
     {"NCCL_DEBUG_TIMESTAMP_LEVELS", T::text_or_none, "WARN", "levels whose lines begin with the time; ^ in front: all others; ALL"},
     {"NCCL_WARN_ENABLE_DEBUG_INFO", T::flag, "0", "1: from the first warning on, INFO lines are logged, too"},
     {"NCCL_CONF_FILE", T::text, "", "file of options to read in place of ~/.nccl.conf"},
-    {"NCCL_HOSTID", T::text, "", "replaces the host's identity (host name and boot id), e.g. to emulate several hosts"},
+    {"NCCL_HOSTID", T::text, "", "replaces the host's identity (host name and boot id), e.g. to emulate several hosts on one machine, whose memory they go on sharing"},
     {"NCCL_TOPO_FILE", T::text, "", "NCCL's topology XML (or hwloc's, or a table of nvidia-smi topo -m) of this host; put together with what the system says, and believed first. Where it isn't set, /var/run/nvidia-topologyd/virtualTopology.xml is taken if it is there"},
     {"NCCL_TOPO_DUMP_FILE", T::text, "", "a file to which one rank writes its host's topology as NCCL's XML when a communicator is made"},
     {"NCCL_TOPO_DUMP_FILE_RANK", T::integer, "0", "the rank that does"},

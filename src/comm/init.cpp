@@ -50,6 +50,7 @@ Card introduce(const Options& options) {
   }
   c.set("host", host_name());
   c.set("identity", host_identity(options.text("NCCL_HOSTID")));
+  c.set("machine", host_identity(""));
   c.set("process", process_token());
   c.set("pid", getpid());
   c.set("pid namespace", pid_namespace());
@@ -85,13 +86,14 @@ void compare_profiles(const std::vector<Card>& cards) {
   require_one_profile(ranks);
 }
 
-void require_one_host(const std::vector<Card>& cards) {
+// Hosts may be told apart by NCCL_HOSTID on one machine, whose memory they then share.
+void require_one_machine(const std::vector<Card>& cards) {
   for (size_t r = 1; r < cards.size(); ++r)
-    if (cards[r].text("identity") != cards[0].text("identity"))
+    if (cards[r].text("identity") != cards[0].text("identity") && cards[r].text("machine") != cards[0].text("machine"))
       fail(Result::invalid_usage,
            "no transport between rank 0 (host {}, identity {}) and rank {} (host {}, identity {}): this "
-           "build moves data through shared memory of "
-           "one host only. Start all ranks on one host, and unset NCCL_HOSTID if it is set",
+           "build moves data through the memory of one machine only. Start all ranks on one, and give "
+           "containers on it the same NCCL_HOSTID",
            cards[0].text("host"), cards[0].text("identity"), r, cards[r].text("host"),
            cards[r].text("identity"));
 }
@@ -142,7 +144,7 @@ void join(const std::shared_ptr<Impl>& impl, Deadline deadline) {
   compare(cards);
   compare_profiles(cards);
   apply_plan_options(impl->options, impl->config, impl->inputs);
-  require_one_host(cards);
+  require_one_machine(cards);
   find_hosts(*impl, cards, deadline);
 
   const std::string& numbering = cards[static_cast<size_t>(impl->rank)].text("pid namespace");

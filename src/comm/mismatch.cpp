@@ -17,13 +17,7 @@ std::string describe_message(uint64_t fingerprint) {
 }  // namespace
 
 CallShape shape_of(const LedgerEntry& e) {
-  const uint64_t s = e.shape.load(std::memory_order_relaxed);
-  CallShape shape;
-  shape.coll = static_cast<Coll>(s & 255);
-  shape.type = static_cast<DataType>(s >> 8 & 255);
-  shape.op = static_cast<RedOp>(s >> 16 & 255);
-  shape.allowed = static_cast<uint8_t>(s >> 24 & 255);
-  shape.root = static_cast<int32_t>(s >> 32);
+  CallShape shape = unpacked(e.shape.load(std::memory_order_relaxed));
   shape.count = e.count.load(std::memory_order_relaxed);
   return shape;
 }

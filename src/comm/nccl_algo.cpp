@@ -39,21 +39,24 @@ NcclAlgo read_nccl_algo(const std::string& text) {
     }
     const bool inverted = list.starts_with('^');
     if (inverted) list.remove_prefix(1);
-    bool ring = false, any = false;
+    bool ring = false, tree = false, any = false;
     for (const std::string_view word : split(list, ',')) {
       if (trim(word).empty()) continue;
       any = true;
-      if (known(text, word, "algorithm", kNcclAlgorithms) == "ring") ring = true;
+      const std::string name = known(text, word, "algorithm", kNcclAlgorithms);
+      ring |= name == "ring";
+      tree |= name == "tree";
     }
+    if (inverted && tree) r.trees = false;      // for all functions: none needs them
     if (!any || (inverted && !ring)) continue;  // what Muster doesn't have is excluded anyway
-    if (!ring)
+    if (!ring && !tree)
       r.unmet = fmt::format("Muster has none of '{}'", printable(trim(list), 60));
     else if (inverted)
       r.unmet = "ring can't be excluded alone";
     else if (!function.empty())
       r.unmet = fmt::format("an algorithm can't be forced for {} alone", function);
     else
-      r.algorithm = "ring";
+      r.algorithm = ring ? "ring" : "tree";
   }
   if (!r.unmet.empty()) r.algorithm.clear();
   return r;

@@ -7,6 +7,7 @@ namespace muster {
 
 struct NcclAlgo {
   std::string algorithm;  // forced; empty: none
+  bool trees = true;      // false: excluded
   std::string unmet;      // why it can't be met as a whole; empty: it is
 };
 // Throws invalid_usage for a word that NCCL doesn't know.

@@ -43,6 +43,17 @@ double usable_cores(const Impl& comm) {
   return quota > 0 ? std::min(n, quota) : n;
 }
 
+// Null where all ranks are on one host.
+std::shared_ptr<const Placement> placement_in(const Impl& comm) {
+  const std::vector<int>& host_of = comm.family->hosts.host_of;
+  if (host_of.empty()) return nullptr;
+  std::vector<int> hosts;
+  for (const int r : comm.family_ranks) hosts.push_back(host_of[static_cast<size_t>(r)]);
+  Placement p = placement_of(hosts);
+  if (std::ranges::all_of(p.host_of, [](int h) { return h == 0; })) return nullptr;
+  return std::make_shared<const Placement>(std::move(p));
+}
+
 }  // namespace
 
 void take_places(Impl& comm) {
@@ -62,6 +73,7 @@ void take_places(Impl& comm) {
     in.same_process = in.same_process && p.process == profile_of(comm, 0).process;
     in.cache_bytes = std::min(in.cache_bytes, p.cache);
   }
+  in.placement = placement_in(comm);
   const double cores = usable_cores(comm);
   in.cores = std::max(1, static_cast<int>(cores));
   comm.wait = WaitPolicy::choose(comm.options.text("MUSTER_WAIT"), comm.size, cores);

@@ -44,6 +44,7 @@ void choose_algorithm(const Options& o, PlanInputs& inputs) {
     log_once({false, "NCCL_ALGO", fmt::format("NCCL_ALGO='{}' is read as MUSTER_ALGO={}", printable(text, 200), read.algorithm)});
   inputs.forced_by = "NCCL_ALGO";
   inputs.algorithm = read.algorithm;
+  inputs.trees = read.trees;
 }
 
 // A bound on channels: the first name that is set, else what the program asks for.

@@ -104,8 +104,8 @@ void share_memory(Impl& impl, const std::vector<Card>& cards, Deadline deadline)
           if (!impl.segment || impl.segment->token() != token(0))
             fail(Result::system_error,
                  "rank {} (host {}, pid {}) does not see the shared memory of rank 0 (host {}, pid {}) "
-                 "although both say that they are on one host ({}). "
-                 "Set NCCL_HOSTID to different values if they are not",
+                 "although both say that they are on one machine ({}). "
+                 "Unset NCCL_HOSTID, or set it to different values, if they are not",
                  impl.rank, cards[static_cast<size_t>(impl.rank)].text("host"), getpid(),
                  cards[0].text("host"), cards[0].text("pid"), cards[0].text("identity"));
           impl.segment->control(impl.rank).token.store(token(impl.rank), std::memory_order_release);

@@ -35,10 +35,23 @@ std::string to_string(const Call& c) {
   return fmt::format("{}(count {}, {}, peer {})", c.is_send ? "send" : "recv", c.shape.count, name_of(c.shape.type), c.peer);
 }
 
+uint64_t packed(const CallShape& s) {
+  return static_cast<uint64_t>(s.coll) | static_cast<uint64_t>(s.type) << 8 | static_cast<uint64_t>(s.op) << 16 |
+         static_cast<uint64_t>(s.allowed) << 24 | static_cast<uint64_t>(static_cast<uint32_t>(s.root)) << 40;
+}
+
+CallShape unpacked(uint64_t bits) {
+  CallShape s;
+  s.coll = static_cast<Coll>(bits & 255);
+  s.type = static_cast<DataType>(bits >> 8 & 255);
+  s.op = static_cast<RedOp>(bits >> 16 & 255);
+  s.allowed = static_cast<uint16_t>(bits >> 24 & 0xffff);
+  s.root = static_cast<int32_t>(bits >> 40);
+  return s;
+}
+
 size_t CallShapeHash::operator()(const CallShape& s) const {
-  const uint64_t head = static_cast<uint64_t>(s.coll) | static_cast<uint64_t>(s.type) << 8 | static_cast<uint64_t>(s.op) << 16 |
-                        static_cast<uint64_t>(s.allowed) << 24 | static_cast<uint64_t>(static_cast<uint32_t>(s.root)) << 32;
-  return hash_combine(hash_combine(0, head), s.count);
+  return hash_combine(hash_combine(0, packed(s)), s.count);
 }
 
 std::string Impl::rank_name(int r) const {
@@ -247,9 +260,7 @@ void Impl::publish(const CallShape& s, uint64_t fingerprint) {
   LedgerEntry& e = control.ledger[sequence % kLedgerEntries];
   e.sequence.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
-  e.shape.store(static_cast<uint64_t>(s.coll) | static_cast<uint64_t>(s.type) << 8 | static_cast<uint64_t>(s.op) << 16 |
-                    static_cast<uint64_t>(s.allowed) << 24 | static_cast<uint64_t>(static_cast<uint32_t>(s.root)) << 32,
-                std::memory_order_release);
+  e.shape.store(packed(s), std::memory_order_release);
   e.count.store(s.count, std::memory_order_relaxed);
   e.fingerprint.store(fingerprint, std::memory_order_relaxed);
   e.sequence.store(sequence, std::memory_order_release);
@@ -292,8 +303,7 @@ std::unique_ptr<CompiledPlan> Impl::build_windows(const CallShape& shape, const 
 
 CompiledPlan Impl::build(const CallShape& shape, const Choice& choice, const ChunkTable* table) const {
   const auto program = [&](int r) {
-    Program made = choice.algorithm->make({size, r, shape.root});
-    return choice.channels > 1 ? replicate(std::move(made), choice.channels) : made;
+    return make_program(*choice.algorithm, {size, r, shape.root, inputs.placement.get()}, choice.channels);
   };
   if (options.flag("MUSTER_CHECK")) {
     std::vector<Program> all;

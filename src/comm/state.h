@@ -51,6 +51,10 @@ inline constexpr uint64_t kAddressSpace = uint64_t{1} << 57;
 std::string to_string(const CallShape& shape, std::span<const uint64_t> counts = {});
 std::string to_string(const Call& call);
 
+// All of a shape but its count, as it stands in a ledger. Roots have 24 bits: ranks are fewer.
+uint64_t packed(const CallShape& shape);
+CallShape unpacked(uint64_t bits);
+
 struct CallShapeHash {
   size_t operator()(const CallShape& s) const;
 };

@@ -122,7 +122,7 @@ class Pricing {
   Pricing(const Algorithm& a, const CallShape& call, const PlanInputs& in, const Constants& k)
       : call_(call), in_(in), k_(k) {
     for (int r = 0; r < in.nranks; ++r)
-      ranks_.push_back(replicate(a.make({in.nranks, r, call.root}), a.whole ? 1 : std::max(1, in.channels)));
+      ranks_.push_back(make_program(a, {in.nranks, r, call.root, in.placement.get()}, a.whole ? 1 : std::max(1, in.channels)));
     tile_ = a.windows ? kWindowTile : in.slot_bytes;
   }
 

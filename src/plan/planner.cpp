@@ -83,7 +83,8 @@ bool leaves_cache(const CallShape& call, const PlanInputs& in) {
   return 2 * bytes_per_rank(call, in.nranks) * static_cast<uint64_t>(in.nranks) >= in.cache_bytes / 2;
 }
 
-// Why an algorithm can't do a call through slots; empty: it can. `fits_others`: calls of other sizes it can.
+// Why an algorithm can't do a call through slots; empty: it can. `fits_others`: calls of other sizes, or those of other
+// communicators, it can.
 struct Obstacle {
   std::string text;
   bool fits_others = false;
@@ -96,6 +97,9 @@ Obstacle obstacle_of(const Algorithm& a, const CallShape& call, const PlanInputs
   const std::string_view name = a.name;
   const bool all_at_once = (name == "one_shot" || name == "direct" || name == "scatter_gather") && call.coll != Coll::gather && call.coll != Coll::scatter;
   if (all_at_once && in.nranks > kMostDirect) return {fmt::format("is not for {} ranks: {} are the most for {}", in.nranks, kMostDirect, name_of(call.coll))};
+  if (name == "hierarchical")
+    if (const std::string text = obstacle(in.placement ? *in.placement : Placement{std::vector<int>(static_cast<size_t>(in.nranks)), {}}); !text.empty())
+      return {text, true};
   if (a.whole && !fits_whole(call, in)) return {fmt::format("is for data that fits one slot of {} bytes", in.slot_bytes), true};
   return {};
 }
@@ -110,6 +114,7 @@ Cheapest cheapest(const CallShape& call, const PlanInputs& in) {
   Cheapest best, second;
   for (const Algorithm& a : algorithms()) {
     if (a.coll != call.coll || !obstacle_of(a, call, in).text.empty() || (reduces(call.coll) && !a.rank_order)) continue;
+    if (!in.trees && std::string_view(a.name) == "tree") continue;
     const double us = host_price(a, call, in, *in.tuned).us;
     if (!best.algorithm || us < best.us) {
       second = best;

@@ -21,7 +21,7 @@ struct CallShape {
   RedOp op = RedOp::sum;
   int32_t root = 0;
   uint64_t count = 0;  // elements, as the caller gave it; of a V-variant what stands for its counts (signature_of), 1 if pairwise
-  uint8_t allowed = 0;  // algorithms that this call may use (selection.h); 0: all
+  uint16_t allowed = 0;  // algorithms that this call may use (selection.h); 0: all
   friend bool operator==(const CallShape&, const CallShape&) = default;
 };
 
@@ -35,6 +35,8 @@ struct PlanInputs {
   bool windows = false;       // every rank can map every other rank's mem_alloc memory
   bool same_process = false;  // all ranks are threads of one process: all memory is a window
   bool reproducible = false;
+  std::shared_ptr<const Placement> placement;  // null: all ranks are on one host
+  bool trees = true;          // false: "tree" runs only where it is forced
   std::string algorithm;      // forced; empty = free choice
   std::string forced_by;      // the option that was set, for people: "NCCL_ALGO"
   int channels = 0;           // forced; 0 = free choice
@@ -52,8 +54,6 @@ struct Choice {
   std::string reason;
 };
 
-// Most ranks whose direct and window programs fit the kernel's 64 sources and stay few messages.
-inline constexpr int kMostDirect = 64;
 // A window step is cut into tiles only so that an abort is noticed.
 inline constexpr size_t kWindowTile = 4 << 20;
 

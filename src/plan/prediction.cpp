@@ -74,7 +74,7 @@ std::string obstacle_of(const Algorithm& a, const Links& l, Protocol protocol, d
   if (l.spread.ranks > kMostDirect && (name == "one_shot" || name == "direct" || name == "scatter_gather") &&
       a.coll != Coll::gather && a.coll != Coll::scatter)
     return fmt::format("for up to {} ranks", kMostDirect);
-  return {};
+  return name == "hierarchical" ? obstacle(l.spread.hosts, l.spread.per_host) : "";
 }
 
 std::optional<Protocol> protocol_named(const std::string& name) {

@@ -25,7 +25,7 @@ std::string without_protocol(std::string word) {
 
 }  // namespace
 
-uint8_t parse_selection(Coll coll, std::string_view text) {
+uint16_t parse_selection(Coll coll, std::string_view text) {
   text = trim(text);
   if (text.empty()) return 0;
   const std::vector<const Algorithm*> all = algorithms_of(coll);
@@ -45,7 +45,7 @@ uint8_t parse_selection(Coll coll, std::string_view text) {
     for (const Algorithm* a : all) known.push_back(a->name);
     fail(Result::invalid_argument, "'{}' selects no algorithm of {}. There are: {}", printable(text, 200), name_of(coll), fmt::join(known, ", "));
   }
-  return selected == every ? uint8_t{0} : static_cast<uint8_t>(selected);
+  return selected == every ? uint16_t{0} : static_cast<uint16_t>(selected);
 }
 
 bool is_allowed(const CallShape& call, const Algorithm& algorithm) {

@@ -13,7 +13,7 @@ namespace muster {
 // stands for the chain, which is its ring of broadcast and reduce, and its protocols (ring_ll128) for themselves without: there
 // are none here. Other names of NCCL's select nothing. Throws invalid_argument, naming those that there are, when nothing is
 // selected. 0 for an empty text.
-uint8_t parse_selection(Coll coll, std::string_view text);
+uint16_t parse_selection(Coll coll, std::string_view text);
 
 bool is_allowed(const CallShape& call, const Algorithm& algorithm);
 // "ring or direct"; empty: all.

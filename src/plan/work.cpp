@@ -42,13 +42,13 @@ struct Sizes {
   double n, data, chunk;  // ranks, bytes of all data, of a part per rank
 };
 
-// Between hosts double trees send as many messages one after the other as a tree is deep.
-double tree_rounds(const Spread& s) { return log2_up(s.hosts); }
+// Double trees send as many messages one after the other as a tree is deep.
+double tree_rounds(int nodes) { return log2_up(nodes); }
 
-// Bytes that pass a host of a double tree in one direction, of data of `bytes`: inner nodes of one tree are
-// leaves of the other.
-double tree_bytes(const Spread& s, double bytes) {
-  return s.hosts == 1 ? 0 : s.hosts == 2 ? bytes / 2 : bytes;
+// Bytes that pass a node of double trees in one direction while an all-reduce of `bytes` goes up and down: inner
+// nodes of one tree are leaves of the other, and have two children where there are enough.
+double tree_bytes(int nodes, double bytes) {
+  return nodes == 1 ? 0 : nodes == 2 ? bytes : nodes == 3 ? 1.5 * bytes : 2 * bytes;
 }
 
 std::optional<Work> all_reduce(std::string_view name, const Spread& s, const Sizes& b) {
@@ -92,13 +92,19 @@ std::optional<Work> all_reduce(std::string_view name, const Spread& s, const Siz
     spread_evenly(w, s, 2 * (b.n - 1) * b.chunk);
     w.messages = 2 * log2_up(s.ranks);
     w.combined_bytes = 2 * (b.n - 1) * b.chunk;
+  } else if (name == "tree" && s.hosts == 1) {  // each rank is a node
+    w.tree = true;
+    w.near_rounds = 2 * tree_rounds(s.ranks);
+    w.near_bytes = tree_bytes(s.ranks, b.data);
+    w.messages = 4;
+    w.combined_bytes = 1.5 * b.data;
   } else if (name == "hierarchical" || name == "tree") {
     const double g = s.per_host, k = s.hosts;
     w.tree = name == "tree";
     w.near_rounds = g > 1 ? 2 : 0;
-    w.far_rounds = w.tree ? 2 * tree_rounds(s) : 2 * (k - 1);
+    w.far_rounds = w.tree ? 2 * tree_rounds(s.hosts) : 2 * (k - 1);
     w.near_bytes = 2 * (g - 1) / g * b.data;
-    w.far_bytes = w.tree ? 2 * tree_bytes(s, b.data) : 2 * (k - 1) / k * b.data;
+    w.far_bytes = w.tree ? tree_bytes(s.hosts, b.data) : 2 * (k - 1) / k * b.data;
     w.messages = 2 * (g - 1) * (w.tree ? 2 : k) + (w.tree ? 3 : 2 * (k - 1));
     w.combined_bytes = b.data + (w.tree ? 4 : 2 * (k - 1) / k) * b.data / g;
   } else {
@@ -167,14 +173,20 @@ std::optional<Work> broadcast_or_reduce(std::string_view name, bool combines, co
       w.near_bytes *= 2;  // all slices come in, then all results
       w.combined_bytes = b.data;
     }
+  } else if (name == "tree" && s.hosts == 1) {
+    w.tree = true;
+    w.near_rounds = tree_rounds(s.ranks);
+    w.near_bytes = b.data;
+    w.messages = 2;
+    if (combines) w.combined_bytes = 1.5 * b.data;
   } else if (name == "hierarchical" || name == "tree") {
     const double g = s.per_host, k = s.hosts;
     w.tree = name == "tree";
     w.near_rounds = g > 1 ? (combines ? 2 : 3) : 0;
-    w.far_rounds = w.tree ? tree_rounds(s) : k - 1;
+    w.far_rounds = w.tree ? tree_rounds(s.hosts) : k - 1;
     w.near_bytes =
         2 * (g - 1) / g * b.data;  // the root's: parts out to all, then as everybody's; or in from all twice
-    w.far_bytes = w.tree ? tree_bytes(s, b.data) * (k == 2 ? 2 : 1) : k > 1 ? b.data : 0;
+    w.far_bytes = k > 1 ? b.data : 0;
     w.messages = 2 * (g - 1) + 2;
     if (combines) w.combined_bytes = b.data + 3 * b.data / g;
   } else {

@@ -177,24 +177,31 @@ Program fuse(Program p) {
   return p;
 }
 
-Program replicate(Program p, int channels) {
-  if (p.channels.size() != 1 || p.channels[0].parts != 1 || channels < 1 || channels > 1 << 15) {
-    fail(Result::internal_error,
-         "replicate: a program of one channel can be run by 1..32768; {} has {} and {} were asked for",
-         p.algorithm, p.channels.size(), channels);
-  }
-  Program many = p;
-  many.channels.clear();
-  for (int c = 0; c < channels; ++c) {
-    Program one = p;
-    for_each_ref(one, [&](Ref& r) {
-      if (r.kind == Ref::Kind::slot) r.lane = static_cast<uint16_t>(r.lane * channels + c);
+Program join(std::vector<Program> channels) {
+  constexpr size_t kMost = 1 << 15;
+  if (channels.empty() || channels.size() > kMost)
+    fail(Result::internal_error, "join: 1 to {} channels are possible, {} were given", kMost, channels.size());
+  Program all = channels[0];
+  all.channels.clear();
+  for (size_t c = 0; c < channels.size(); ++c) {
+    Program& p = channels[c];
+    if (p.channels.size() != 1 || p.channels[0].parts != 1 || p.rank != all.rank || p.chunks != all.chunks)
+      fail(Result::internal_error,
+           "join: {} of rank {} with {} channels and {} chunks of data does not fit {} of rank {} with one and {}", p.algorithm, p.rank,
+           p.channels.size(), p.chunks, all.algorithm, all.rank, all.chunks);
+    for_each_ref(p, [&](Ref& r) {
+      if (r.kind == Ref::Kind::slot) r.lane = static_cast<uint16_t>(r.lane * channels.size() + c);
     });
-    one.channels[0].part = static_cast<uint16_t>(c);
-    one.channels[0].parts = static_cast<uint16_t>(channels);
-    many.channels.push_back(std::move(one.channels[0]));
+    for (int b = 0; b < 3; ++b) all.buffer_chunks[b] = std::max(all.buffer_chunks[b], p.buffer_chunks[b]);
+    p.channels[0].part = static_cast<uint16_t>(c);
+    p.channels[0].parts = static_cast<uint16_t>(channels.size());
+    all.channels.push_back(std::move(p.channels[0]));
   }
-  return many;
+  return all;
+}
+
+Program replicate(const Program& p, int channels) {
+  return join(std::vector<Program>(static_cast<size_t>(std::max(channels, 0)), p));
 }
 
 }  // namespace muster

@@ -98,9 +98,11 @@ Program rename_buffer(Program p, uint16_t from, uint16_t to, uint32_t chunk_offs
 // that keeps every connection's order (the seam of reduce-scatter ; all-gather); drops results in scratch that nobody
 // reads. The program stays right in place, and with 2 slots or more.
 Program fuse(Program p);
-// `channels` copies of a one-channel program, each with its part of every chunk, on lanes 0..channels-1 (channel c of
-// C uses lane l * C + c for the program's lane l).
-Program replicate(Program p, int channels);
+// One program of several with one channel each, of the same rank and with the same chunks. Each does its part of every
+// chunk, on lanes of its own: channel c of C uses lane l * C + c for its program's lane l.
+Program join(std::vector<Program> channels);
+// `channels` copies of a one-channel program, joined.
+Program replicate(const Program& p, int channels);
 
 // --- reading (print.cpp, dot.cpp) -------------------------------------------------------------------------------------
 

@@ -65,10 +65,11 @@ constexpr std::string_view kTail = R"(
 `NCCL_ALGO` is written as for NCCL: `list;function:list;...`, a list being names of algorithms separated by commas, with
 `^` in front for all but these; case doesn't count. A word that NCCL doesn't know is an error. What can be met:
 
-- a list with `ring` in it, for all functions: as `MUSTER_ALGO=ring`, since Muster has none of the others;
-- lists that exclude others than `ring` (`^nvls,collnetdirect`): nothing of that kind runs anyway.
+- a list with `ring` in it, for all functions: as `MUSTER_ALGO=ring`;
+- else a list with `tree` in it, for all functions: as `MUSTER_ALGO=tree`. Muster has none of the others;
+- lists that exclude others than `ring` (`^tree`, `^nvls,collnetdirect`): nothing of that kind runs unless it is forced.
 
-Anything else (`tree` alone, `^ring`, `allreduce:ring`) is warned about, and the planner chooses.
+Anything else (`nvls` alone, `^ring`, `allreduce:tree`) is warned about, and the planner chooses.
 
 The bounds on channels follow NCCL: `CTAS` beats `NCHANNELS` beats `NRINGS`, and all beat what the program asks for.
 `MUSTER_CHANNELS` beats them all.
