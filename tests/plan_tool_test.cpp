@@ -87,6 +87,30 @@ TEST_F(PlanTool, ShowsRingsAndNumbers) {
   EXPECT_THAT(plan("--constants").text, AllOf(HasSubstr("gpu.launch"), HasSubstr("fitted")));
 }
 
+TEST_F(PlanTool, SimulatesAndShowsPrograms) {
+  write("one.json", R"({"muster_cluster": 1, "hosts": [{"name": "n", "ready": "dgx-a100"}]})");
+  const Output o =
+      plan("all_reduce --size 4M --cluster one.json --algorithm ring --protocol simple --trace out.json");
+  EXPECT_EQ(o.status, 0) << o.text;
+  EXPECT_THAT(o.text, AllOf(HasSubstr("\nsimulated  "), HasSubstr("busiest links"), HasSubstr("GPU0"),
+                            HasSubstr(" %\n")));
+  std::ifstream trace(folder / "out.json");
+  const nlohmann::json events = nlohmann::json::parse(trace);
+  EXPECT_GT(events["traceEvents"].size(), 8u * 14u);  // 8 ranks, 14 steps and more
+  EXPECT_THAT(plan("all_reduce --size 4M --cluster one.json --algorithm ring --program --rank 3").text,
+              AllOf(HasSubstr("ring"), HasSubstr("slot(")));
+  EXPECT_THAT(plan("all_reduce --size 4M --cluster one.json --algorithm ring --dot").text,
+              StartsWith("digraph"));
+  EXPECT_THAT(plan("all_reduce --size 4M --cluster big.json --dot").text,
+              HasSubstr("--dot draws up to 64 ranks"));
+  EXPECT_THAT(plan("all_reduce --size 4M --cluster big.json --simulate").text,
+              HasSubstr("up to 1024 ranks are simulated"));
+  EXPECT_THAT(plan("all_reduce --sizes 4M:8M --cluster one.json --simulate").text,
+              HasSubstr("are for one --size"));
+  EXPECT_THAT(plan("all_reduce --size 4M --cluster one.json --trace /nowhere/x").text,
+              HasSubstr("can't write /nowhere/x"));
+}
+
 TEST_F(PlanTool, RefusesWithTheRemedy) {
   const auto refusal = [&](const std::string& arguments) {
     const Output o = plan(arguments);

@@ -97,6 +97,31 @@ Price gpu_price(const Work& w, const Links& l, Protocol protocol, const Constant
   return p;
 }
 
+SimCosts sim_costs(const Links& l, Protocol protocol, const Constants& k, int per_thread) {
+  const Names names(protocol, l);
+  const std::string message = fmt::format("gpu.{}", names.protocol);
+  const auto latency = [&](std::string_view link) {
+    return k.of(fmt::format("{}.{}", message, link), names.sm);
+  };
+  SimCosts c;
+  c.launch_us = launch(k, per_thread) + k.of(message + ".base", names.sm);
+  const auto cost_of = [&](topology::LinkClass link) -> LinkCosts& {
+    return c.links[static_cast<size_t>(link)];
+  };
+  cost_of(topology::LinkClass::nvlink).latency_us = latency("nvlink");
+  cost_of(topology::LinkClass::pcie).latency_us = cost_of(topology::LinkClass::cpu_interconnect).latency_us =
+      latency("pcie");
+  for (const topology::LinkClass link :
+       {topology::LinkClass::infiniband, topology::LinkClass::roce, topology::LinkClass::ethernet}) {
+    cost_of(link).latency_us = latency("network");
+    cost_of(link).by_proxy = true;
+  }
+  // The constant is what passes through a channel while it is kept, too: two results of each byte.
+  c.channel_gb_per_s = 2 * k(fmt::format("gpu.channel.{}", names.sm));
+  c.slots = static_cast<int>(k("gpu.slots"));
+  return c;
+}
+
 bool can_reduce_in_switch(const Links& l) { return l.sm >= 90 && l.switched && l.spread.per_host > 1; }
 
 Price in_switch_price(const Links& l, double data, const Constants& k, int per_thread) {

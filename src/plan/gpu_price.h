@@ -19,6 +19,7 @@
 
 #include "plan/constants.h"
 #include "plan/links.h"
+#include "plan/simulator.h"
 #include "plan/work.h"
 
 namespace muster {
@@ -48,6 +49,9 @@ std::string obstacle(Protocol p, const Links& links);
 // `per_thread`: GPUs that one thread of the program launches for.
 Price gpu_price(const Work& work, const Links& links, Protocol protocol, const Constants& constants,
                 int per_thread = 1);
+
+// The same numbers for the simulator.
+SimCosts sim_costs(const Links& links, Protocol protocol, const Constants& constants, int per_thread = 1);
 
 // An all-reduce whose sums are made in the NVSwitches (NVLS), with trees among hosts. Muster has no such
 // algorithm; this is what it would take. Possible from compute capability 9.0, on hosts whose GPUs NVSwitches

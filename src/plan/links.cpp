@@ -17,7 +17,7 @@ namespace {
 
 struct HostLinks {
   Near near = Near::nvlink;
-  int sm = 0, channels = 1;
+  int sm = 0, channels = 1, port_count = 1;
   bool switched = false;
   double rings = std::numeric_limits<double>::infinity(), exchange = 0, ports = 0;
   Network network = Network::unknown;
@@ -54,6 +54,7 @@ void add_ports(const Cluster& c, const Machine& m, const std::vector<int>& gpus,
     h.ports += std::min(reached, path.rate.gb_per_s);
     h.network = c.fabric.network != Network::unknown ? c.fabric.network : m.port(port).network;
   }
+  h.port_count = std::max(1, static_cast<int>(used.size()));
   if (used.empty())
     h.ports = (c.fabric.gbit_per_s > 0 ? c.fabric.gbit_per_s / 8 : default_network_rate().gb_per_s) *
               k("gpu.network.share");
@@ -131,6 +132,7 @@ Links links_of(const Cluster& c, std::span<const RankPlace> ranks, const Constan
     if (h.sm > 0 && (l.sm == 0 || h.sm < l.sm)) l.sm = h.sm;
     l.switched = (first || l.switched) && h.switched;
     l.near_channels = first ? h.channels : std::min(l.near_channels, h.channels);
+    l.port_count = first ? h.port_count : std::min(l.port_count, h.port_count);
     l.rings = std::min(l.rings, h.rings);
     l.exchange = std::min(l.exchange, h.exchange);
     l.ports = std::min(l.ports, h.ports);

@@ -22,6 +22,7 @@ struct Links {
   int sm = 0;             // the oldest GPU's; 0: unknown
   bool switched = false;  // NVSwitches join all GPUs of each host
   int near_channels = 1;  // rings that one host's links carry
+  int port_count = 0;     // of a host, that its ranks use: channels take them in turn
   // GB/s in one direction, of the weakest host: what rings inside a host carry together, and what a GPU
   // exchanges with all others of its host at once, as the topology says (rates.h); what collectives reach of
   // all ports that the host's ranks use.

@@ -56,10 +56,13 @@ uint64_t message_bytes(Protocol p, const Constants& k) {
 // As many channels as links take, and not so many that they have too little to do.
 void set_channels(Candidate& c, const Links& l, double data, const Constants& k, const PredictOptions& o) {
   const double of_links = l.spread.per_host > 1 ? l.rings : l.ports;
-  const int links = std::clamp(
+  const int wanted =
       std::max(l.near_channels,
-               static_cast<int>(std::ceil(of_links / k(fmt::format("gpu.channel.{}", generation(l.sm)))))),
-      1, o.most_channels);
+               static_cast<int>(std::ceil(of_links / k(fmt::format("gpu.channel.{}", generation(l.sm))))));
+  // Each port has as many of them as the others.
+  const int links =
+      std::clamp(l.spread.hosts > 1 ? (wanted + l.port_count - 1) / l.port_count * l.port_count : wanted, 1,
+                 o.most_channels);
   c.channels = std::clamp(static_cast<int>(data / k("gpu.channel.least")), 1, links);
   const double part = data / l.spread.ranks / c.channels;
   c.chunk_bytes = std::max<uint64_t>(

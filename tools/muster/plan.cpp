@@ -2,8 +2,11 @@
 // what it would take, and why.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -16,7 +19,9 @@
 #include "comm/host_topology.h"
 #include "commands.h"
 #include "plan/prediction.h"
+#include "plan/trace.h"
 #include "plan_host.h"
+#include "plan_run.h"
 #include "quantities.h"
 #include "say.h"
 #include "topology/file.h"
@@ -28,7 +33,10 @@ namespace {
 struct PlanCommand {
   std::string collective, file, size = "1G", sizes, type = "float32", algorithm, protocol;
   int gpus_per_thread = 1, ranks = 0, root = 0;
+  std::string trace;
+  int rank = -1;
   bool rings = false, json = false, constants = false, host = false;
+  bool program = false, dot = false, simulate = false, all_tiles = false;
 };
 
 uint64_t parse_size(const std::string& text) {
@@ -248,8 +256,66 @@ int plan_on_host(const PlanCommand& o, const CallShape& call) {
     fail(Result::invalid_argument,
          "{} is about GPUs, and there are none here: ranks on host memory are planned for",
          o.protocol.empty() ? "--gpus-per-thread" : "--protocol");
+  if (o.program || o.dot || o.simulate || !o.trace.empty())
+    fail(Result::invalid_argument,
+         "--program, --dot, --simulate and --trace are about GPUs, and there are none here: name a topology with --topo");
   say(host_plan({call, sizes_of(o), o.ranks, o.algorithm, o.json}));
   return 0;
+}
+
+// What a plan's programs do on the links when they are run, beside what formulas say of it.
+std::string simulation_text(const Prediction& p, const Candidate& c, const Simulation& s) {
+  const double us = c.price.us();
+  std::string text = fmt::format(
+      "\nsimulated  {} ({:+.1f} % of the price, {:+.1f} % of it without ramp), {:.2f} GB/s algbw, {:.2f} "
+      "GB/s busbw; {} steps run{}\n",
+      time_text(s.time_us), 100 * (s.time_us / us - 1), 100 * (s.time_us / (us - c.price.ramp_us) - 1),
+      p.algbw(s.time_us), p.busbw(s.time_us), s.steps,
+      s.extrapolated ? ", the tiles after them taken to go on alike" : "");
+  std::vector<const Simulation::Use*> uses;
+  for (const Simulation::Use& u : s.uses) uses.push_back(&u);
+  std::stable_sort(uses.begin(), uses.end(),
+                   [](const auto* a, const auto* b) { return a->utilisation > b->utilisation; });
+  constexpr size_t kShown = 12;
+  text += fmt::format("{:<44} {:>10} {:>14} {:>6}\n", "busiest links", "GB/s", "bytes", "used");
+  for (size_t i = 0; i < std::min(uses.size(), kShown); ++i)
+    text += fmt::format("{:<44} {:>10.4g} {:>14.0f} {:>4.0f} %\n", uses[i]->resource.name,
+                        uses[i]->resource.gb_per_s, uses[i]->bytes, 100 * uses[i]->utilisation);
+  if (uses.size() > kShown) text += fmt::format("... and {} more\n", uses.size() - kShown);
+  return text;
+}
+
+constexpr int kMostDrawn = 64;  // ranks of a picture
+constexpr int kMostRun = 1024;  // ranks that are simulated
+
+int show_programs(const PlanCommand& o, const PlanRun& run, int ranks) {
+  if (o.rank < -1 || o.rank >= ranks)
+    fail(Result::invalid_argument, "--rank {}: ranks are 0 to {}", o.rank, ranks - 1);
+  if (!o.dot) return say(to_string(run.program(std::max(0, o.rank)))), 0;
+  if (ranks > kMostDrawn)
+    fail(Result::invalid_argument, "--dot draws up to {} ranks, and these are {}: --ranks N takes fewer",
+         kMostDrawn, ranks);
+  std::vector<Program> all;
+  for (int r = 0; r < ranks; ++r) all.push_back(run.program(r));
+  return say(to_dot(all)), 0;
+}
+
+std::string simulated(const PlanCommand& o, const PlanRun& run, const Prediction& p) {
+  const int ranks = p.links.spread.ranks;
+  if (ranks > kMostRun)
+    fail(Result::invalid_argument, "up to {} ranks are simulated, and these are {}: --ranks N takes fewer",
+         kMostRun, ranks);
+  constexpr uint64_t kTiles = 16;  // of a loop; more go on alike
+  const Simulation s =
+      run.simulate(Constants::built_in(), o.gpus_per_thread, !o.trace.empty(), o.all_tiles ? 0 : kTiles);
+  if (!o.trace.empty()) {
+    std::FILE* const file = std::fopen(o.trace.c_str(), "w");
+    if (!file) fail_errno(errno, "can't write " + o.trace);
+    const std::string text = chrome_trace(s);
+    const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    if (std::fclose(file) != 0 || !written) fail_errno(errno, "can't write " + o.trace);
+  }
+  return simulation_text(p, *p.best(), s);
 }
 
 int plan(const PlanCommand& o) {
@@ -276,6 +342,17 @@ int plan(const PlanCommand& o) {
   const std::vector<uint64_t> sizes = sizes_of(o);
   const std::vector<SizeRow> rows =
       predict_sizes(call, sizes.front(), sizes.back(), links, Constants::built_in(), options);
+  const Prediction& first = rows.front().prediction;
+  if (o.program || o.dot || o.simulate || !o.trace.empty()) {
+    if (!o.sizes.empty())
+      fail(Result::invalid_argument, "--program, --dot, --simulate and --trace are for one --size");
+    if (!first.best())
+      fail(Result::invalid_argument, "no algorithm serves: {}",
+           first.candidates.empty() ? "there is none" : first.candidates.front().obstacle);
+    const PlanRun run(cluster, places, first, *first.best());
+    if (o.program || o.dot) return show_programs(o, run, links.spread.ranks);
+    return say(text_of(first, rows.front().bytes) + simulated(o, run, first)), 0;
+  }
   if (o.json)
     say(json_text(rows));
   else if (o.sizes.empty())
@@ -324,6 +401,16 @@ void add_plan(CLI::App& app, int& status) {
       ->capture_default_str();
   command->add_flag("--host", o->host, "Ranks on this machine's memory, as without GPUs and --topo");
   command->add_flag("--rings", o->rings, "The rings found on the links, instead");
+  command->add_flag("--program", o->program, "The chosen program of one rank, step by step, instead");
+  command->add_option("--rank", o->rank, "Whose program: 0 if not given")->type_name("R");
+  command->add_flag("--dot", o->dot, "The chosen programs of all ranks as a graph for Graphviz, instead");
+  command->add_flag("--simulate", o->simulate,
+                    "Run the chosen programs on the links, event by event: time, and what each link carries");
+  command->add_flag("--all-tiles", o->all_tiles,
+                    "Simulate every tile, not 16 of each loop; takes as long as there are bytes");
+  command
+      ->add_option("--trace", o->trace, "Simulate, and write a timeline: a Chrome trace, for ui.perfetto.dev")
+      ->type_name("FILE");
   command->add_flag("--json", o->json, "For programs");
   command->add_flag("--constants", o->constants,
                     "The numbers that prices are made of, and where each is from");
