@@ -103,8 +103,13 @@ TEST_F(PlanTool, SimulatesAndShowsPrograms) {
               StartsWith("digraph"));
   EXPECT_THAT(plan("all_reduce --size 4M --cluster big.json --dot").text,
               HasSubstr("--dot draws up to 64 ranks"));
-  EXPECT_THAT(plan("all_reduce --size 4M --cluster big.json --simulate").text,
-              HasSubstr("up to 1024 ranks are simulated"));
+  EXPECT_THAT(plan("all_reduce --size 4M --cluster big.json --trace x").text,
+              HasSubstr("--trace is for up to 1024 ranks"));
+  // 16,384 ranks by 24 and 32 hosts of 8.
+  EXPECT_THAT(plan("all_gather --size 16K --cluster big.json --algorithm ring --simulate").text,
+              HasSubstr(" steps run, of two smaller clusters of the same hosts\n"));
+  EXPECT_THAT(plan("all_reduce --size 4M --cluster big.json --algorithm tree --simulate").text,
+              HasSubstr("can't be scaled from 32 to 2048 hosts"));
   EXPECT_THAT(plan("all_reduce --sizes 4M:8M --cluster one.json --simulate").text,
               HasSubstr("are for one --size"));
   EXPECT_THAT(plan("all_reduce --size 4M --cluster one.json --trace /nowhere/x").text,

@@ -54,7 +54,8 @@ uint64_t message_bytes(Protocol p, const Constants& k) {
 }
 
 // As many channels as links take, and not so many that they have too little to do.
-void set_channels(Candidate& c, const Links& l, double data, const Constants& k, const PredictOptions& o) {
+void set_channels(Candidate& c, const CallShape& call, const Links& l, double data, const Constants& k,
+                  const PredictOptions& o) {
   const double of_links = l.spread.per_host > 1 ? l.rings : l.ports;
   const int wanted =
       std::max(l.near_channels,
@@ -66,7 +67,8 @@ void set_channels(Candidate& c, const Links& l, double data, const Constants& k,
   c.channels = std::clamp(static_cast<int>(data / k("gpu.channel.least")), 1, links);
   const double part = data / l.spread.ranks / c.channels;
   c.chunk_bytes = std::max<uint64_t>(
-      1, static_cast<uint64_t>(std::min(part, static_cast<double>(message_bytes(c.protocol, k)))));
+      size_of(call.type),
+      static_cast<uint64_t>(std::min(part, static_cast<double>(message_bytes(c.protocol, k)))));
 }
 
 std::string obstacle_of(const Algorithm& a, const Links& l, Protocol protocol, double data,
@@ -127,7 +129,7 @@ Prediction predict(const CallShape& call, const Links& links, const Constants& c
         c.obstacle = "another algorithm is forced";
       if (c.obstacle.empty() && !o.protocol.empty() && protocol_named(o.protocol) != protocol)
         c.obstacle = "another protocol is forced";
-      set_channels(c, links, p.data_bytes, constants, o);
+      set_channels(c, call, links, p.data_bytes, constants, o);
       p.candidates.push_back(std::move(c));
     }
   }
@@ -136,7 +138,7 @@ Prediction predict(const CallShape& call, const Links& links, const Constants& c
     c.algorithm = "in_switch";
     c.price = in_switch_price(links, p.data_bytes, constants, o.per_thread);
     c.obstacle = "sums in the NVSwitches (NVLS): Muster has no program for it";
-    set_channels(c, links, p.data_bytes, constants, o);
+    set_channels(c, call, links, p.data_bytes, constants, o);
     p.candidates.push_back(std::move(c));
   }
   // Equal prices keep the table's order, so every rank has the same first.

@@ -258,7 +258,8 @@ int plan_on_host(const PlanCommand& o, const CallShape& call) {
          o.protocol.empty() ? "--gpus-per-thread" : "--protocol");
   if (o.program || o.dot || o.simulate || !o.trace.empty())
     fail(Result::invalid_argument,
-         "--program, --dot, --simulate and --trace are about GPUs, and there are none here: name a topology with --topo");
+         "--program, --dot, --simulate and --trace are about GPUs, and there are none here: name a topology "
+         "with --topo");
   say(host_plan({call, sizes_of(o), o.ranks, o.algorithm, o.json}));
   return 0;
 }
@@ -271,7 +272,9 @@ std::string simulation_text(const Prediction& p, const Candidate& c, const Simul
       "GB/s busbw; {} steps run{}\n",
       time_text(s.time_us), 100 * (s.time_us / us - 1), 100 * (s.time_us / (us - c.price.ramp_us) - 1),
       p.algbw(s.time_us), p.busbw(s.time_us), s.steps,
-      s.extrapolated ? ", the tiles after them taken to go on alike" : "");
+      !s.extrapolated                     ? ""
+      : p.links.spread.ranks > kMostExact ? ", of two smaller clusters of the same hosts"
+                                          : ", the tiles after them taken to go on alike");
   std::vector<const Simulation::Use*> uses;
   for (const Simulation::Use& u : s.uses) uses.push_back(&u);
   std::stable_sort(uses.begin(), uses.end(),
@@ -286,7 +289,6 @@ std::string simulation_text(const Prediction& p, const Candidate& c, const Simul
 }
 
 constexpr int kMostDrawn = 64;  // ranks of a picture
-constexpr int kMostRun = 1024;  // ranks that are simulated
 
 int show_programs(const PlanCommand& o, const PlanRun& run, int ranks) {
   if (o.rank < -1 || o.rank >= ranks)
@@ -301,10 +303,6 @@ int show_programs(const PlanCommand& o, const PlanRun& run, int ranks) {
 }
 
 std::string simulated(const PlanCommand& o, const PlanRun& run, const Prediction& p) {
-  const int ranks = p.links.spread.ranks;
-  if (ranks > kMostRun)
-    fail(Result::invalid_argument, "up to {} ranks are simulated, and these are {}: --ranks N takes fewer",
-         kMostRun, ranks);
   constexpr uint64_t kTiles = 16;  // of a loop; more go on alike
   const Simulation s =
       run.simulate(Constants::built_in(), o.gpus_per_thread, !o.trace.empty(), o.all_tiles ? 0 : kTiles);

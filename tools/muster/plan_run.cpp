@@ -1,60 +1,100 @@
 #include "plan_run.h"
 
+#include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
+#include "plan/scaled_simulation.h"
 
 namespace muster::tool {
 
 PlanRun::PlanRun(const topology::Cluster& cluster, std::span<const RankPlace> places,
                  const Prediction& prediction, const Candidate& candidate)
-    : cluster_(cluster),
-      places_(places.begin(), places.end()),
-      prediction_(prediction),
-      candidate_(candidate) {
+    : prediction_(prediction), candidate_(candidate) {
   if (!candidate.known) fail(Result::invalid_argument, "{} has no program", candidate.algorithm);
+  whole_ = job_on(cluster, {places.begin(), places.end()});
+}
+
+PlanRun::Job PlanRun::job_on(topology::Cluster cluster, std::vector<RankPlace> places) const {
+  Job job{std::move(cluster), std::move(places), {}, 1};
   std::vector<int> hosts;
-  for (const RankPlace& p : places) hosts.push_back(p.host);
-  placement_ = placement_of(hosts);
-  const std::string_view name = candidate.algorithm;
-  if (name != "ring" && name != "chain") return;
-  const Rings rings = find_rings(cluster, places,
-                                 {.most_channels = candidate.channels, .least_channels = candidate.channels});
-  for (const RingChannel& c : rings.channels) placement_.rings.push_back(c.ranks);
-  const auto& orders = placement_.rings;
+  for (const RankPlace& p : job.places) hosts.push_back(p.host);
+  job.placement = placement_of(hosts);
+  const std::string_view name = candidate_.algorithm;
+  if (name != "ring" && name != "chain") return job;
+  const int channels = candidate_.channels;
+  const Rings rings =
+      find_rings(job.cluster, job.places, {.most_channels = channels, .least_channels = channels});
+  auto& orders = job.placement.rings;
+  for (const RingChannel& c : rings.channels) orders.push_back(c.ranks);
   const auto repeats_after = [&](size_t d) {
     for (size_t c = d; c < orders.size(); ++c)
       if (orders[c] != orders[c - d]) return false;
     return true;
   };
-  for (distinct_ = 1; candidate.channels % distinct_ != 0 || !repeats_after(static_cast<size_t>(distinct_));)
-    ++distinct_;
+  while (channels % job.distinct != 0 || !repeats_after(static_cast<size_t>(job.distinct))) ++job.distinct;
+  return job;
 }
 
-Program PlanRun::program(int rank) const {
-  return make_program(*candidate_.known,
-                      {prediction_.links.spread.ranks, rank, prediction_.call.root, &placement_},
-                      candidate_.channels);
+PlanRun::Job PlanRun::job_on_hosts(int hosts) const {
+  topology::Cluster cluster = whole_.cluster;
+  cluster.hosts.front().count = hosts;
+  const int per_host = prediction_.links.spread.per_host;
+  return job_on(std::move(cluster), {whole_.places.begin(), whole_.places.begin() + hosts * per_host});
 }
+
+Program PlanRun::program_of(const Job& job, int rank, int channels) const {
+  return make_program(*candidate_.known,
+                      {static_cast<int>(job.places.size()), rank, prediction_.call.root, &job.placement},
+                      channels);
+}
+
+Program PlanRun::program(int rank) const { return program_of(whole_, rank, candidate_.channels); }
 
 Simulation PlanRun::simulate(const Constants& k, int per_thread, bool trace, uint64_t most_tiles) const {
-  const CallShape& call = prediction_.call;
   SimCall sim;
-  sim.count = call.count;
-  sim.element_bytes = size_of(call.type);
+  sim.count = prediction_.call.count;
+  sim.element_bytes = size_of(prediction_.call.type);
   sim.tile_bytes = candidate_.chunk_bytes;
   // Of channels that are alike one is run, and stands for all.
-  const int channels = trace ? candidate_.channels : distinct_;
+  const int channels = trace ? candidate_.channels : whole_.distinct;
   sim.channels = candidate_.channels / channels;
-  const ProgramMaker maker = [&](int rank) {
-    return make_program(*candidate_.known, {prediction_.links.spread.ranks, rank, call.root, &placement_},
-                        channels);
-  };
   SimOptions options;
   options.log = trace;
   options.most_tiles = most_tiles;
-  return muster::simulate(maker, sim, Network(cluster_, places_),
-                          sim_costs(prediction_.links, candidate_.protocol, k, per_thread), options);
+  const SimCosts costs = sim_costs(prediction_.links, candidate_.protocol, k, per_thread);
+
+  const Spread& spread = prediction_.links.spread;
+  if (spread.ranks <= kMostExact)
+    return muster::simulate([&](int rank) { return program_of(whole_, rank, channels); }, sim,
+                            Network(whole_.cluster, whole_.places), costs, options);
+  if (trace)
+    fail(Result::invalid_argument, "--trace is for up to {} ranks, and these are {}: --ranks N takes fewer",
+         kMostExact, spread.ranks);
+  if (whole_.cluster.hosts.size() != 1 || spread.per_host * spread.hosts != spread.ranks)
+    fail(Result::invalid_argument,
+         "more than {} ranks are simulated by fewer hosts, so these must be alike and full: --ranks N takes "
+         "fewer",
+         kMostExact);
+  // Two leaves where there are several, so that the small clusters have a spine as well.
+  const int leaf = std::max(16, whole_.cluster.fabric.hosts_per_leaf);
+  std::map<int, Job> jobs;  // by ranks
+  const auto job_of = [&](int hosts) -> const Job& {
+    return jobs.try_emplace(hosts * spread.per_host, job_on_hosts(hosts)).first->second;
+  };
+  ScaledCluster scaled;
+  scaled.hosts = spread.hosts;
+  scaled.small = leaf + leaf / 2;
+  scaled.large = 2 * leaf;
+  scaled.network = [&](int hosts) {
+    const Job& job = job_of(hosts);
+    return Network(job.cluster, job.places);
+  };
+  scaled.program = [&](int nranks, int rank) {
+    return program_of(nranks == spread.ranks ? whole_ : job_of(nranks / spread.per_host), rank, channels);
+  };
+  return simulate_scaled(scaled, sim, costs, options);
 }
 
 }  // namespace muster::tool

@@ -1,6 +1,7 @@
 // The programs of a candidate that `muster plan` shows, and what they take when they are simulated.
 #pragma once
 
+#include <map>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,8 @@
 #include "topology/cluster.h"
 
 namespace muster::tool {
+
+inline constexpr int kMostExact = 1024;  // ranks; of more, small clusters of the same hosts are simulated
 
 // How the candidate's programs are made: with rings found on the topology where it goes round rings.
 class PlanRun {
@@ -19,16 +22,24 @@ class PlanRun {
   // All channels of one rank's program.
   Program program(int rank) const;
   // `trace`: keep each step's record. Messages of the candidate's size; at most `most_tiles` of a loop, then
-  // extrapolated (0: all).
+  // extrapolated (0: all). Of more than kMostExact ranks by scaled_simulation.h, without a trace.
   Simulation simulate(const Constants& constants, int per_thread, bool trace, uint64_t most_tiles) const;
 
  private:
-  const topology::Cluster& cluster_;
-  std::vector<RankPlace> places_;
+  struct Job {
+    topology::Cluster cluster;
+    std::vector<RankPlace> places;
+    Placement placement;
+    int distinct = 1;  // channels c and c + distinct differ in their part of the data only
+  };
+  Job job_on(topology::Cluster cluster, std::vector<RankPlace> places) const;
+  // The first so many hosts of a cluster whose hosts are alike, with as many ranks on each.
+  Job job_on_hosts(int hosts) const;
+  Program program_of(const Job& job, int rank, int channels) const;
+
   const Prediction& prediction_;
   const Candidate& candidate_;
-  Placement placement_;
-  int distinct_ = 1;  // channels c and c + distinct_ differ in their part of the data only
+  Job whole_;
 };
 
 }  // namespace muster::tool
