@@ -29,6 +29,7 @@ constexpr const char* kFramework = "the framework reads it, not the communicatio
 
 constexpr Option kTable[] = {
     {"MUSTER_ALGO", T::text, "", "force one algorithm for every collective that has it (see docs/programs.md), e.g. ring", true},
+    {"MUSTER_PROGRAM", T::text, "", "FILE,FILE...: programs of your own, JSON or MSCCL's XML (docs/programs.md), run where their collective, ranks and sizes are a call's. Contents must be equal on all ranks"},
     {"MUSTER_CHANNELS", T::integer, "0", "channels per collective, 1 to 16; 0 lets the planner choose", true},
     {"MUSTER_SLOT_BYTES", T::size, "0", "largest message of one slot, 1K to 1M; 0 lets the planner choose", true},
     {"MUSTER_REPRODUCIBLE", T::flag, "0", "1: one reduction order (by rank) at every size, placement and transport", true},

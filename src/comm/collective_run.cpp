@@ -36,6 +36,11 @@ void CollectiveRun::start_slots() {
 void CollectiveRun::start(const CompiledPlan& plan, WindowTable windows, bool stream_slots) {
   buffers_[kInput] = static_cast<std::byte*>(const_cast<void*>(call_.send));
   buffers_[kOutput] = static_cast<std::byte*>(call_.recv);
+  if (!plan.choice.algorithm->in_place && in_place()) [[unlikely]] {
+    const std::byte* input = buffers_[kInput];
+    comm_.input_copy.assign(input, input + buffer_bytes().input);
+    buffers_[kInput] = comm_.input_copy.data();
+  }
   if (plan.scratch_bytes) {
     if (comm_.scratch.size() < plan.scratch_bytes) comm_.scratch.resize(plan.scratch_bytes);
     buffers_[kScratch] = comm_.scratch.data();
@@ -82,25 +87,30 @@ void CollectiveRun::start_exchange() {
   run_.emplace(*comm_.exchange, buffers_, &fingerprint_);
 }
 
-void CollectiveRun::describe_buffers() {
+CollectiveRun::BufferBytes CollectiveRun::buffer_bytes() const {
   const CallShape& s = call_.shape;
-  if (const Uneven* u = call_.uneven) return describe_buffers(u->input_end * size_of(s.type), u->output_end * size_of(s.type));
+  if (const Uneven* u = call_.uneven) return {u->input_end * size_of(s.type), u->output_end * size_of(s.type)};
   const uint64_t chunk = s.count * size_of(s.type);
   const auto n = static_cast<uint64_t>(comm_.size);
   const bool root = !rooted(s.coll) || s.root == comm_.rank;
-  // Bytes of each buffer that peers may touch; 0 where this rank has none.
   uint64_t in = chunk, out = chunk;
   if (s.coll == Coll::reduce_scatter || s.coll == Coll::all_to_all || s.coll == Coll::scatter) in *= n;
   if (s.coll == Coll::all_gather || s.coll == Coll::all_to_all || s.coll == Coll::gather) out *= n;
   if (!root && (s.coll == Coll::broadcast || s.coll == Coll::scatter)) in = 0;
   if (!root && (s.coll == Coll::reduce || s.coll == Coll::gather)) out = 0;
-  describe_buffers(in, out);
+  return {in, out};
 }
 
-void CollectiveRun::describe_buffers(uint64_t in, uint64_t out) {
-  const CallShape& s = call_.shape;
+bool CollectiveRun::in_place() const {
+  const auto [in, out] = buffer_bytes();
+  const auto *a = static_cast<const std::byte*>(call_.send), *b = static_cast<const std::byte*>(call_.recv);
+  return in && out && a < b + out && b < a + in;
+}
+
+void CollectiveRun::describe_buffers() {
   mine_ = {};
-  if (s.coll == Coll::all_to_all && call_.send == call_.recv) return;  // peers would read what was overwritten
+  if (!plan_->windows->choice.algorithm->in_place && in_place()) return;  // peers would read what was overwritten
+  const auto [in, out] = buffer_bytes();
   if (comm_.inputs.same_process) {
     mine_ = {reinterpret_cast<uint64_t>(call_.send), reinterpret_cast<uint64_t>(call_.recv), 1};
     return;

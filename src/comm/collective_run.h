@@ -77,8 +77,12 @@ class CollectiveRun {
   }
   void report();
   void start_exchange();
+  struct BufferBytes {
+    uint64_t input = 0, output = 0;  // that programs may touch; 0 where this rank has none
+  };
+  BufferBytes buffer_bytes() const;
+  bool in_place() const;
   void describe_buffers();
-  void describe_buffers(uint64_t input_bytes, uint64_t output_bytes);  // that peers may touch
   void finish_exchange();
 
   Communicator::Impl& comm_;

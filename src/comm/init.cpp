@@ -40,6 +40,16 @@ size_t arena_bytes() {
   }
 }
 
+// Reads what the user brought. A text that must be equal on all ranks.
+std::string load_programs(Impl& impl) {
+  CustomPrograms custom = load_custom_programs(impl.options.text("MUSTER_PROGRAM"));
+  impl.inputs.custom = std::move(custom.programs);
+  for (const auto& p : impl.inputs.custom)
+    log_info(Topic::tuning, "communicator {}: {} for {} of {} ranks, {}, is proved right", impl.name, p->algorithm.name, name_of(p->algorithm.coll),
+             p->nranks(), p->idea);
+  return std::move(custom.contents);
+}
+
 // Fields whose name starts with '=' must be equal on all ranks.
 Card introduce(const Options& options) {
   Card c;
@@ -134,6 +144,7 @@ void find_hosts(Impl& impl, const std::vector<Card>& cards, Deadline deadline) {
 void join(const std::shared_ptr<Impl>& impl, Deadline deadline) {
   Bootstrap& bootstrap = impl->family->bootstrap();
   Card mine = introduce(impl->options);
+  mine.set("=the contents of MUSTER_PROGRAM", load_programs(*impl));
   mine.set("=Config::min_channels", impl->config.min_channels);
   mine.set("=Config::max_channels", impl->config.max_channels);
   mine.set("arena", impl->options.flag("MUSTER_WINDOWS") && impl->size <= kMostDirect ? arena_bytes() : 0);
@@ -182,6 +193,7 @@ void meet(const std::shared_ptr<Impl>& impl, const std::vector<UniqueId>& ids) {
   try {
     impl->family->tuning = load_tuning_profile(impl->options);
     if (impl->size == 1) {
+      load_programs(*impl);
       apply_plan_options(impl->options, impl->config, impl->inputs);
       impl->family->profiles.push_back(read_profile(introduce(impl->options), {}));
       take_places(*impl);

@@ -48,6 +48,7 @@ std::string check(const Impl& parent, const Impl* child, Seat seat) {
            "split on {}: color {} is negative. Colors are 0 or more, and -1 for no communicator",
            parent.rank_name(parent.rank), seat.color);
     PlanInputs ignored;
+    ignored.custom = parent.inputs.custom;
     if (child) apply_plan_options(parent.options, child->config, ignored);
   });
 }
@@ -71,6 +72,7 @@ void describe_child(const Impl& parent, Impl& child, const std::vector<int>& mem
   child.family_ranks.clear();
   for (const int r : members) child.family_ranks.push_back(parent.family_ranks[static_cast<size_t>(r)]);
   take_options(child, parent.options);
+  child.inputs.custom = parent.inputs.custom;
   apply_plan_options(child.options, child.config, child.inputs);
   take_places(child);
   child.inputs.windows = parent.inputs.windows;

@@ -23,10 +23,12 @@ constexpr int kCollectiveLanes = 2;
 // the time per message no longer falls (bench/loop --ring).
 constexpr size_t kSlotBytes = 32 << 10, kLeastSlotBytes = 1 << 10, kMostSlotBytes = 1 << 20;
 
-// The name must be an algorithm's, of whatever collective.
-void check_forced_algorithm(const std::string& forced) {
+// The name must be an algorithm's, of whatever collective, or that of a program of MUSTER_PROGRAM.
+void check_forced_algorithm(const PlanInputs& inputs) {
+  const std::string& forced = inputs.algorithm;
   if (forced.empty()) return;
   std::set<std::string> names;
+  for (const auto& custom : inputs.custom) names.insert(custom->algorithm.name);
   for (const Algorithm& a : algorithms()) names.insert(a.name);
   if (!names.count(forced))
     fail(Result::invalid_usage, "MUSTER_ALGO='{}' names no algorithm. There are: {}", forced, fmt::join(names, ", "));
@@ -100,9 +102,10 @@ void apply_plan_options(const Options& options, const Config& config, PlanInputs
   choose_algorithm(options, inputs);
   inputs.channels = choose_channels(options, config);
   inputs.lanes = std::max(kCollectiveLanes, inputs.channels);
+  for (const auto& custom : inputs.custom) inputs.lanes = std::max(inputs.lanes, custom->lanes);
   inputs.slot_bytes = choose_slot_bytes(options);
   inputs.message_bytes = align_up(inputs.slot_bytes / 2, kCacheLine);  // so that two ranks' memory stays under 4 MiB
-  check_forced_algorithm(inputs.algorithm);
+  check_forced_algorithm(inputs);
   WaitPolicy::choose(options.text("MUSTER_WAIT"), 1, 1);  // refuses what is no word of its own
   wants_report(options, 0);                               // likewise
 }

@@ -7,7 +7,7 @@
 
 namespace muster {
 
-// Checks what is asked for and writes it to `inputs`. Among several ranks this comes after they have met, so that all
+// Checks what is asked for and writes it to `inputs`, whose custom programs are there already. Among several ranks this comes after they have met, so that all
 // learn what is wrong with one's. Throws invalid_usage naming the option, invalid_argument naming the field of Config.
 void apply_plan_options(const Options& options, const Config& config, PlanInputs& inputs);
 

@@ -302,9 +302,7 @@ std::unique_ptr<CompiledPlan> Impl::build_windows(const CallShape& shape, const 
 }
 
 CompiledPlan Impl::build(const CallShape& shape, const Choice& choice, const ChunkTable* table) const {
-  const auto program = [&](int r) {
-    return make_program(*choice.algorithm, {size, r, shape.root, inputs.placement.get()}, choice.channels);
-  };
+  const auto program = [&](int r) { return program_of(choice, {size, r, shape.root, inputs.placement.get()}); };
   if (options.flag("MUSTER_CHECK")) {
     std::vector<Program> all;
     for (int r = 0; r < size; ++r) all.push_back(program(r));

@@ -128,6 +128,7 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   // and forget the former alike, since they count alike when to look for windows.
   std::unordered_map<uint64_t, std::unique_ptr<UnevenPlan>> uneven_plans[2];
   std::vector<std::byte> scratch;
+  std::vector<std::byte> input_copy;                        // of calls in place whose program is for two buffers
   std::vector<std::byte> descriptors;                       // of all ranks' buffers, as exchanged
   std::vector<std::byte*> window_input, window_output;      // by rank
   Signals signals;

@@ -67,6 +67,9 @@ struct BytePrices {
   }
 };
 
+// Into how many parts channels cut each chunk.
+size_t parts_of(const Program& p) { return p.channels.empty() ? 1 : p.channels[0].parts; }
+
 class StepPrices {
  public:
   // `full_tile`: each pass has so many bytes of each chunk; 0: all of each chunk as the call cuts them.
@@ -84,7 +87,7 @@ class StepPrices {
   StepTime operator()(const Program& p, const Step& s) const {
     double bytes = 0;
     for (uint32_t j = 0; j < s.pieces; ++j)
-      bytes += static_cast<double>(piece((s.extent + j) % static_cast<uint32_t>(chunks_), p.channels.size()));
+      bytes += static_cast<double>(piece((s.extent + j) % static_cast<uint32_t>(chunks_), parts_of(p)));
     if (s.pieces > 0 && bytes == 0) return {-1, 0};
     StepTime t;
     for (const std::vector<Ref>* refs : {&s.sources, &s.destinations})
@@ -121,16 +124,20 @@ class Pricing {
  public:
   Pricing(const Algorithm& a, const CallShape& call, const PlanInputs& in, const Constants& k)
       : call_(call), in_(in), k_(k) {
-    for (int r = 0; r < in.nranks; ++r)
-      ranks_.push_back(make_program(a, {in.nranks, r, call.root, in.placement.get()}, a.whole ? 1 : std::max(1, in.channels)));
-    tile_ = a.windows ? kWindowTile : in.slot_bytes;
+    Choice choice;
+    choice.algorithm = &a;
+    choice.channels = a.whole ? 1 : std::max(1, in.channels);
+    for (const auto& custom : in.custom)
+      if (&custom->algorithm == &a) choice.custom = custom;
+    for (int r = 0; r < in.nranks; ++r) ranks_.push_back(program_of(choice, {in.nranks, r, call.root, in.placement.get()}));
+    tile_ = a.windows ? kWindowTile : in.slot_bytes / (choice.custom ? choice.custom->pieces : 1);
   }
 
   HostPrice total() const {
     const uint64_t chunks = splits_count(call_.coll) ? ranks_[0].chunks : 1;
     const double longest =
         static_cast<double>(Cut(call_.count, chunks, size_of(call_.type)).longest() * size_of(call_.type)) /
-        static_cast<double>(ranks_[0].channels.size());
+        static_cast<double>(parts_of(ranks_[0]));
     const double tiles = longest / static_cast<double>(tile_);
     if (tiles <= 1) return of_tiles(1, 0);
     // Straight lines between whole numbers of tiles, and on beyond the last.

@@ -48,7 +48,7 @@ double host_footprint(const CallShape& call, int nranks);
 // Times the last-level cache: from the first on bytes begin to cost more, from the second on none is in it.
 inline constexpr double kFillsCache = 0.5, kLeavesCache = 2.5;
 
-// Of `inputs`: ranks, cores, channels, slot and cache bytes. Any algorithm of the call's collective may be
+// Of `inputs`: ranks, cores, channels, slot and cache bytes, and the programs of a custom algorithm. Any algorithm of the call's collective may be
 // asked for, also one that couldn't run it. Thread-safe.
 HostPrice host_price(const Algorithm& algorithm, const CallShape& call, const PlanInputs& inputs,
                      const Constants& constants);

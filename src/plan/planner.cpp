@@ -180,10 +180,62 @@ void keep_to_selection(const CallShape& call, const PlanInputs& in, Pick& p) {
   p = {first->name, "forced by the call's configuration"};
 }
 
+// Why a program that the user brought doesn't run this call; empty: it does. Throws where it can't, though it is for such calls.
+std::string custom_obstacle(const CustomProgram& custom, const CallShape& call, const PlanInputs& in, bool windows) {
+  const Algorithm& a = custom.algorithm;
+  const ProgramSet& set = custom.set;
+  if (!in.algorithm.empty() && in.algorithm != a.name) return fmt::format("is not what {} names", in.forced_by);
+  if (custom.nranks() != in.nranks) return fmt::format("is for {} ranks", custom.nranks());
+  if (rooted(call.coll) && custom.root() != call.root) return fmt::format("is for root {}", custom.root());
+  const uint64_t bytes = bytes_per_rank(call, in.nranks);
+  if (bytes < set.min_bytes || bytes > set.max_bytes) return fmt::format("is for {} to {} bytes", set.min_bytes, set.max_bytes);
+  if (a.windows && !windows) return "serves only when all buffers are windows";
+  if (a.windows && !in.windows) return "needs windows, which there are none";
+  if (a.windows && call.op == RedOp::pre_mul_sum && reduces(call.coll)) return "can't apply a peer's factor";
+  if (in.reproducible && reduces(call.coll) && !a.rank_order)
+    fail(Result::invalid_usage, "MUSTER_PROGRAM: {} ({}) does not combine in rank order, which MUSTER_REPRODUCIBLE=1 demands of {}. Unset one", a.name,
+         custom.file, name_of(call.coll));
+  if (!a.windows && in.slot_bytes / custom.pieces < kCacheLine)
+    fail(Result::invalid_usage, "MUSTER_PROGRAM: {} ({}) has messages of {} chunks, too many for slots of {} bytes. Raise MUSTER_SLOT_BYTES to {}", a.name,
+         custom.file, custom.pieces, in.slot_bytes, custom.pieces * kCacheLine);
+  return {};
+}
+
+// The user's own program for this call, if there is one; what keeps others from it is added to `obstacles`.
+Choice choose_custom(const CallShape& call, const PlanInputs& in, bool windows, std::string* obstacles) {
+  Choice c;
+  for (const auto& custom : in.custom) {
+    if (custom->algorithm.coll != call.coll || (windows && !custom->algorithm.windows)) continue;
+    const std::string obstacle = custom_obstacle(*custom, call, in, windows);
+    if (!obstacle.empty()) {
+      if (obstacles) *obstacles += fmt::format("; {} ({}) {}", custom->algorithm.name, custom->file, obstacle);
+      continue;
+    }
+    c.custom = custom;
+    c.algorithm = &custom->algorithm;
+    c.channels = custom->channels;
+    c.tile_bytes = windows ? kWindowTile : in.slot_bytes / custom->pieces / kCacheLine * kCacheLine;
+    c.reason = in.algorithm.empty() ? "brought by MUSTER_PROGRAM" : fmt::format("brought by MUSTER_PROGRAM, forced by {}={}", in.forced_by, in.algorithm);
+    if (call.allowed) c.reason += ", which goes before the call's configuration";
+    if (in.channels) c.reason += fmt::format("; its channels, not MUSTER_CHANNELS={}", in.channels);
+    c.streamed = leaves_cache(call, in);
+    c.stream_slots = kStreamSlots;
+    return c;
+  }
+  return c;
+}
+
 }  // namespace
 
+Program program_of(const Choice& choice, const Shape& shape) {
+  if (choice.custom) return choice.custom->set.programs[static_cast<size_t>(shape.rank)];
+  return make_program(*choice.algorithm, shape, choice.channels);
+}
+
 Choice choose(const CallShape& call, const PlanInputs& in) {
-  Choice c;
+  std::string obstacles;
+  Choice c = choose_custom(call, in, false, &obstacles);
+  if (c.algorithm) return c;
   Pick p = pick(call, in);
   if (in.nranks > 1) {
     const bool by_option = !in.algorithm.empty() && (!call.allowed || find_algorithm(call.coll, in.algorithm));
@@ -195,7 +247,7 @@ Choice choose(const CallShape& call, const PlanInputs& in) {
   }
   c.algorithm = find_algorithm(call.coll, p.name);
   if (!c.algorithm) fail(Result::internal_error, "{} has no algorithm {}", name_of(call.coll), p.name);
-  c.reason = std::move(p.reason);
+  c.reason = std::move(p.reason) + obstacles;
   c.streamed = leaves_cache(call, in);
   c.stream_slots = kStreamSlots;
   if (c.algorithm->whole) {
@@ -216,7 +268,9 @@ Choice choose_messages(const PlanInputs& in) {
 }
 
 Choice choose_windows(const CallShape& call, const PlanInputs& in) {
-  Choice c;
+  if (choose_custom(call, in, false, nullptr).algorithm) return {};  // wherever the buffers are
+  Choice c = choose_custom(call, in, true, nullptr);
+  if (c.algorithm) return c;
   if (!in.windows || in.nranks == 1 || in.nranks > kMostDirect) return c;
   if (!in.algorithm.empty() && in.algorithm != "window") return c;
   if (call.allowed && in.algorithm.empty() && !is_allowed(call, *find_algorithm(call.coll, "window"))) return c;
@@ -242,7 +296,9 @@ Choice choose_windows(const CallShape& call, const PlanInputs& in) {
   return c;
 }
 
-UnevenChoice choose_uneven(const CallShape& call, uint64_t elements, const PlanInputs& in) {
+UnevenChoice choose_uneven(const CallShape& call, uint64_t elements, const PlanInputs& inputs) {
+  PlanInputs in = inputs;
+  in.custom.clear();  // they are for what their files name
   UnevenChoice c;
   c.alike = call;
   c.alike.coll = even(call.coll);

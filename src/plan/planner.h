@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "algorithms/algorithms.h"
 #include "muster/types.h"
+#include "plan/custom_programs.h"
 
 namespace muster {
 
@@ -41,10 +43,13 @@ struct PlanInputs {
   std::string forced_by;      // the option that was set, for people: "NCCL_ALGO"
   int channels = 0;           // forced; 0 = free choice
   std::shared_ptr<const Constants> tuned;  // measured here: what is cheapest by them is chosen. Null: by thresholds
+  // What the user brought. Of those that are for a call, the first runs it, unless another algorithm is forced.
+  std::vector<std::shared_ptr<const CustomProgram>> custom;
 };
 
 struct Choice {
   const Algorithm* algorithm = nullptr;
+  std::shared_ptr<const CustomProgram> custom;  // whose that is; null: a built-in one
   int channels = 1;
   size_t tile_bytes = 0;       // of one chunk, per channel
   bool streamed = false;       // outputs are written with non-temporal stores
@@ -64,6 +69,9 @@ Choice choose_messages(const PlanInputs& inputs);
 Choice choose(const CallShape& call, const PlanInputs& inputs);
 // How it runs when all buffers turn out to be windows; algorithm is null where slots are as good.
 Choice choose_windows(const CallShape& call, const PlanInputs& inputs);
+
+// The chosen program of one rank.
+Program program_of(const Choice& choice, const Shape& shape);
 
 // Both for a V-variant.
 struct UnevenChoice {

@@ -430,8 +430,10 @@ class Converter {
         if (own.chunk != cell.value.chunk || own.part != cell.value.part) continue;
         const bool complete = reduces(a_.coll) && a_.gpus.size() == 1;
         Step copy{{cell.where}, {output(*out / parts_)}, cell.value.chunk, 1, complete};
-        auto& steps = channel(g, a_.gpus[g].blocks.size(), cell.value.part).loops[0].steps;
-        steps.push_back(std::move(copy));
+        auto& channels = program(g).channels;
+        const auto at = std::find_if(channels.begin(), channels.end(), [&](const Channel& k) { return k.part == cell.value.part; });
+        Channel& to = at != channels.end() ? *at : channel(g, a_.gpus[g].blocks.size(), cell.value.part);
+        to.loops[0].steps.push_back(std::move(copy));
       }
   }
 

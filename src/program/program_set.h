@@ -22,6 +22,7 @@ struct ProgramSet {
 
 // What readers of files take. They bound the memory and time of proving a set: a cell of the checker is a chunk's part
 // on a rank, its clocks are the square of all channels.
+constexpr size_t kMostProgramBytes = 64 << 20;  // of a file
 constexpr size_t kMostProgramRanks = 1024;
 constexpr size_t kMostProgramSteps = 400'000;   // of all ranks
 constexpr size_t kMostProgramPieces = 4 << 20;  // of all steps, times parts

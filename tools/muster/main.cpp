@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
   muster::tool::add_run(app, status);
   muster::tool::add_doctor(app, status);
   muster::tool::add_status(app, status);
+  muster::tool::add_program(app, status);
   muster::tool::add_topo(app, status);
   muster::tool::add_tune(app, status);
   muster::tool::add_plan(app, status);
