@@ -25,6 +25,8 @@ Constants simple_constants() {
       "host.slot.memory 0.5 GB/s assumed test\n"
       "host.window 0.5 GB/s assumed test\n"
       "host.window.memory 0.25 GB/s assumed test\n"
+      "host.window.store 0.125 GB/s assumed test\n"
+      "host.window.store.memory 0.125 GB/s assumed test\n"
       "host.combine 1 GB/s assumed test\n"
       "host.combine.half 0.5 GB/s assumed test\n",
       "test");
@@ -51,15 +53,15 @@ TEST(HostPrice, ACopyOfOneRankIsTheCallAndEachByteReadAndWritten) {
 }
 
 TEST(HostPrice, AMessageIsSeenSomeTimeAfterItWasSent) {
-  // call 1; the line sent 0.25; 4 later both have it and take it 0.25; 8 bytes are read here and combined,
+  // call 1; the line sent 0.25; 4 later both have it and take it 0.25; 8 bytes are combined,
   // and written.
-  EXPECT_NEAR(price(Coll::all_reduce, "one_shot", 8, inputs(2, 2)), 1 + 0.25 + 0.008 + 4 + 0.25 + 3 * 0.008,
+  EXPECT_NEAR(price(Coll::all_reduce, "one_shot", 8, inputs(2, 2)), 1 + 0.25 + 0.008 + 4 + 0.25 + 2 * 0.008,
               1e-9);
 }
 
 TEST(HostPrice, ALongMessageTakesItsBytesAtBothEnds) {
-  // 1000 bytes: read and written to the slot; then read there and here, combined, written.
-  EXPECT_NEAR(price(Coll::all_reduce, "one_shot", 1000, inputs(2, 2)), 1 + (0.375 + 2) + 4 + (0.375 + 4),
+  // 1000 bytes: read and written to the slot; then read there, combined with what is here, written.
+  EXPECT_NEAR(price(Coll::all_reduce, "one_shot", 1000, inputs(2, 2)), 1 + (0.375 + 2) + 4 + (0.375 + 3),
               1e-9);
 }
 
@@ -101,7 +103,7 @@ TEST(HostPrice, BytesThatLeaveTheCacheCostMore) {
 TEST(HostPrice, RanksThatShareACoreTakeTurns) {
   // Two ranks of one core. Each sends and has to wait, and finds two messages when it is its turn again: one
   // turn a call.
-  const double work = 1 + 0.25 + 0.008 + 0.25 + 3 * 0.008;
+  const double work = 1 + 0.25 + 0.008 + 0.25 + 2 * 0.008;
   const CallShape call{Coll::all_reduce, DataType::uint8, RedOp::sum, 0, 8};
   const HostPrice p =
       host_price(*find_algorithm(Coll::all_reduce, "one_shot"), call, inputs(2, 1), simple_constants());
@@ -114,9 +116,25 @@ TEST(HostPrice, PartsOfAPriceAddUp) {
   const HostPrice p =
       host_price(*find_algorithm(Coll::all_reduce, "one_shot"), call, inputs(2, 2), simple_constants());
   EXPECT_NEAR(p.messages_us, 1 + 2 * 0.375, 1e-9);
-  EXPECT_NEAR(p.bytes_us, 6, 1e-9);
+  EXPECT_NEAR(p.bytes_us, 5, 1e-9);
   EXPECT_NEAR(p.turns_us, 0, 1e-9);
   EXPECT_NEAR(p.waits_us(), 4, 1e-9);
+}
+
+TEST(HostPrice, StoringToAPeerHasAPriceOfItsOwn) {
+  // The root of a gather has nothing to do but its own copy and the token; the other rank stores 1000 bytes
+  // there.
+  const double gather = price(Coll::gather, "window", 1000, inputs(2, 2));
+  EXPECT_GT(gather, 1 + 1 + 8);  // read here at 1 GB/s, stored at 0.125
+  EXPECT_LT(gather, 1 + 1 + 8 + 10);
+}
+
+TEST(HostPrice, SendersThatNobodyAnswersAreSoFarAheadOnly) {
+  // Four ranks of one core: in 8 calls each of them has one turn at least.
+  const CallShape call{Coll::broadcast, DataType::uint8, RedOp::sum, 0, 100};
+  const HostPrice p =
+      host_price(*find_algorithm(Coll::broadcast, "direct"), call, inputs(4, 1), simple_constants());
+  EXPECT_GE(p.turns_us, 4 * 16 / 8.0 - 1e-9);
 }
 
 // No size is cheaper than half of it, whatever algorithm, ranks and cores.

@@ -17,9 +17,10 @@ struct TuneOptions {
   std::chrono::duration<double> per_experiment{0.05};
 };
 
-// Collective. With a core for each rank all constants but that of turns; with more ranks than cores that one.
-// The result is `known` with what was measured; equal on all ranks. Throws invalid_usage when options or the
-// call's communicator force algorithms or forbid what is to be measured.
+// Collective. With a core for each rank most constants; with more ranks than cores those
+// of turns and of connections that fill the caches. The result is `known` with what was measured; equal on
+// all ranks. Throws invalid_usage when options or the call's communicator force algorithms or forbid what is
+// to be measured.
 Constants tune_host(Communicator& comm, Constants known, const TuneOptions& options = {});
 
 // The measured ones among `tuned` as a profile's text, below `where`, which tells people when and on what

@@ -1,6 +1,7 @@
 #include "plan/host_clocks.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <unordered_map>
@@ -195,26 +196,31 @@ class Clocks {
     return at;
   }
 
-  // The current rank of the core waits: the next one that can go on once the turn is over has its turn. Where
-  // all wait the core goes on with the one that can do so first.
+  // The current rank of the core waits. Ranks have turns one after the other, each as long as it takes to see
+  // that there is nothing to do, until one can go on. A rank with a core of its own just waits.
   void leave(Core& core) {
-    const double turned = core.clock.end_us + rules_.turn_us;
-    double first = ready_at(ranks_[core.ranks[core.current]]);
-    size_t who = core.current;
-    for (size_t i = 1; i < core.ranks.size(); ++i) {
-      const size_t r = (core.current + i) % core.ranks.size();
-      const double at = std::max(turned, ready_at(ranks_[core.ranks[r]]));
-      if (at == turned || at < first) {
-        first = at;
-        who = r;
-      }
-      if (at == turned) break;
-    }
+    const size_t n = core.ranks.size();
+    double first = kNever;
+    for (const size_t r : core.ranks) first = std::min(first, ready_at(ranks_[r]));
     core.stuck = first == kNever;
     if (core.stuck) return;
-    if (who != core.current) core.clock.turns_us += rules_.turn_us;
-    core.current = who;
-    core.clock.end_us = first;
+    ClockReading& clock = core.clock;
+    const double turn = n > 1 ? rules_.turn_us : 0;
+    if (turn <= 0) {
+      clock.end_us = std::max(clock.end_us, first);
+    } else {
+      const double rounds = std::floor(std::max(0.0, first - clock.end_us) / (static_cast<double>(n) * turn));
+      clock.end_us += rounds * static_cast<double>(n) * turn;
+      clock.turns_us += rounds * static_cast<double>(n) * turn;
+    }
+    for (size_t turns = 0; turns <= 2 * n; ++turns) {
+      if (turns > 0) {
+        core.current = (core.current + 1) % n;
+        clock.end_us += turn;
+        clock.turns_us += turn;
+      }
+      if (ready_at(ranks_[core.ranks[core.current]]) <= clock.end_us) return;
+    }
   }
 
   const int calls_, tiles_;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -14,10 +17,17 @@ namespace muster {
 namespace {
 
 constexpr double kBytesPerMicrosecond = 1e3;  // of one GB/s
-constexpr size_t kLineBytes =
-    32;  // a message of up to so many bytes is part of its line (transports/connection.h)
+// Of connections (transports/connection.h): bytes of a message that fit its line, and half of it; messages
+// after which the sender is told that there is room again.
+constexpr size_t kLineBytes = 32, kHalfLineBytes = 16;
+constexpr double kCreditMessages = 8;
 constexpr uint64_t kDescriptorBytes =
     24;  // that each rank tells the others before windows are used (src/comm/places.cpp)
+
+// What a connection's ring has by the longest message.
+double ring_bytes(double message, double slot) {
+  return message <= kLineBytes ? 0 : message <= 1024 ? 8192 : message <= 8192 ? 49152 : 33 * slot;
+}
 
 // 0: all of it stays in the cache; 1: nothing does.
 double share_outside(double bytes, double cache) {
@@ -41,27 +51,29 @@ std::string_view kind_of(DataType t) {
 
 // Microseconds per byte.
 struct BytePrices {
-  double local, slot, window, combine;
+  double local, slot, load, store, combine;
 
-  BytePrices(const Constants& k, DataType type, double outside) {
-    const auto price = [&](const char* name) {
+  // Shares outside the cache: of the caller's memory, of the connections'.
+  BytePrices(const Constants& k, DataType type, double buffers_outside, double slots_outside) {
+    const auto price = [&](const char* name, double outside) {
       const double in = 1 / k(name), out = 1 / k(fmt::format("{}.memory", name));
       return (in + outside * std::max(0.0, out - in)) /
              kBytesPerMicrosecond;  // never cheaper outside the cache
     };
-    local = price("host.local");
-    slot = price("host.slot");
-    window = price("host.window");
+    local = price("host.local", buffers_outside);
+    slot = price("host.slot", slots_outside);
+    load = price("host.window", buffers_outside);
+    store = price("host.window.store", buffers_outside);
     combine = 1 / k.of("host.combine", kind_of(type)) / kBytesPerMicrosecond;
   }
-  double of(const Ref& r) const {
+  double of(const Ref& r, bool is_source) const {
     switch (r.kind) {
       case Ref::Kind::local:
         return local;
       case Ref::Kind::slot:
         return slot;
       case Ref::Kind::window:
-        return window;
+        return is_source ? load : store;
     }
     return 0;
   }
@@ -73,28 +85,32 @@ size_t parts_of(const Program& p) { return p.channels.empty() ? 1 : p.channels[0
 class StepPrices {
  public:
   // `full_tile`: each pass has so many bytes of each chunk; 0: all of each chunk as the call cuts them.
-  StepPrices(const CallShape& call, const PlanInputs& in, const Constants& k, const Program& p,
-             uint64_t full_tile)
+  StepPrices(const CallShape& call, const Constants& k, const Program& p, uint64_t full_tile,
+             const BytePrices& bytes)
       : element_(size_of(call.type)),
         chunks_(splits_count(call.coll) ? p.chunks : 1),
         cut_(call.count, chunks_, element_),
         full_tile_(full_tile),
         message_(k("host.message")),
         ring_(k("host.ring")),
-        bytes_(k, call.type,
-               share_outside(host_footprint(call, in.nranks), static_cast<double>(in.cache_bytes))) {}
+        bytes_(bytes) {}
 
   StepTime operator()(const Program& p, const Step& s) const {
     double bytes = 0;
     for (uint32_t j = 0; j < s.pieces; ++j)
       bytes += static_cast<double>(piece((s.extent + j) % static_cast<uint32_t>(chunks_), parts_of(p)));
     if (s.pieces > 0 && bytes == 0) return {-1, 0};
+    const bool in_line = bytes <= kLineBytes;
     StepTime t;
-    for (const std::vector<Ref>* refs : {&s.sources, &s.destinations})
-      for (const Ref& r : *refs) {
-        if (r.kind == Ref::Kind::slot) t.messages_us += bytes > kLineBytes ? message_ + ring_ : message_;
-        if (!(r.kind == Ref::Kind::slot && bytes <= kLineBytes)) t.bytes_us += bytes * bytes_.of(r);
-      }
+    const auto add = [&](const Ref& r, bool is_source) {
+      const bool is_slot = r.kind == Ref::Kind::slot;
+      if (is_slot) t.messages_us += in_line ? message_ : message_ + ring_;
+      // Loads of this rank's own part overlap with those of the others'.
+      const bool hidden = is_source && s.sources.size() > 1 && r.kind == Ref::Kind::local;
+      if (!hidden && !(is_slot && in_line)) t.bytes_us += bytes * bytes_.of(r, is_source);
+    };
+    for (const Ref& r : s.sources) add(r, true);
+    for (const Ref& r : s.destinations) add(r, false);
     if (s.sources.size() > 1)
       t.bytes_us += static_cast<double>(s.sources.size() - 1) * bytes * bytes_.combine;
     return t;
@@ -110,7 +126,7 @@ class StepPrices {
   Cut cut_;
   uint64_t full_tile_;
   double message_, ring_;
-  BytePrices bytes_;
+  const BytePrices& bytes_;
 };
 
 HostPrice operator+(const HostPrice& a, const HostPrice& b) {
@@ -118,6 +134,26 @@ HostPrice operator+(const HostPrice& a, const HostPrice& b) {
 }
 HostPrice operator*(double f, const HostPrice& p) {
   return {f * p.us, f * p.messages_us, f * p.bytes_us, f * p.turns_us};
+}
+
+// What passes through the connections of a call.
+struct Traffic {
+  double connections = 0;  // that are used
+  double messages = 0;     // in each pass through the one that is used most
+};
+
+Traffic traffic_of(const std::vector<Program>& ranks) {
+  Traffic t;
+  for (const Program& p : ranks) {
+    std::map<std::pair<int, int>, double> sent;  // by peer and lane
+    for (const Channel& c : p.channels)
+      for (const Loop& l : c.loops)
+        for (const Step& s : l.steps)
+          for (const Ref& r : s.destinations)
+            if (r.kind == Ref::Kind::slot) t.messages = std::max(t.messages, ++sent[{r.peer, r.lane}]);
+    t.connections += static_cast<double>(sent.size());
+  }
+  return t;
 }
 
 class Pricing {
@@ -129,16 +165,18 @@ class Pricing {
     choice.channels = a.whole ? 1 : std::max(1, in.channels);
     for (const auto& custom : in.custom)
       if (&custom->algorithm == &a) choice.custom = custom;
-    for (int r = 0; r < in.nranks; ++r) ranks_.push_back(program_of(choice, {in.nranks, r, call.root, in.placement.get()}));
-    tile_ = a.windows ? kWindowTile : in.slot_bytes / (choice.custom ? choice.custom->pieces : 1);
+    for (int r = 0; r < in.nranks; ++r)
+      ranks_.push_back(program_of(choice, {in.nranks, r, call.root, in.placement.get()}));
+    tile_ = a.windows ? kWindowTile : std::max<size_t>(1, in.slot_bytes / (choice.custom ? choice.custom->pieces : 1));
+    traffic_ = traffic_of(ranks_);
+    const uint64_t chunks = splits_count(call.coll) ? ranks_[0].chunks : 1;
+    longest_ =
+        static_cast<double>(Cut(call.count, chunks, size_of(call.type)).longest() * size_of(call.type)) /
+        static_cast<double>(parts_of(ranks_[0]));
   }
 
   HostPrice total() const {
-    const uint64_t chunks = splits_count(call_.coll) ? ranks_[0].chunks : 1;
-    const double longest =
-        static_cast<double>(Cut(call_.count, chunks, size_of(call_.type)).longest() * size_of(call_.type)) /
-        static_cast<double>(parts_of(ranks_[0]));
-    const double tiles = longest / static_cast<double>(tile_);
+    const double tiles = longest_ / static_cast<double>(tile_);
     if (tiles <= 1) return of_tiles(1, 0);
     // Straight lines between whole numbers of tiles, and on beyond the last.
     const int low = tiles < 2 ? 1 : 2, high = 2 * low;
@@ -148,10 +186,18 @@ class Pricing {
   }
 
  private:
+  BytePrices byte_prices() const {
+    const double buffers = host_footprint(call_, in_.nranks), cache = static_cast<double>(in_.cache_bytes);
+    const double message = std::min(longest_, static_cast<double>(tile_));
+    const double rings = traffic_.connections * ring_bytes(message, static_cast<double>(in_.slot_bytes));
+    return {k_, call_.type, share_outside(buffers, cache), share_outside(buffers + rings, cache)};
+  }
+
   // A call among many alike, all of whose chunks are `tiles` tiles of full_tile bytes, or as the call cuts
   // them.
   HostPrice of_tiles(int tiles, uint64_t full_tile) const {
-    const StepPrices prices(call_, in_, k_, ranks_[0], full_tile);
+    const BytePrices bytes = byte_prices();
+    const StepPrices prices(call_, k_, ranks_[0], full_tile, bytes);
     ClockRules rules;
     rules.cores = in_.cores;
     rules.call_us = k_("host.call");
@@ -177,14 +223,28 @@ class Pricing {
         p.bytes_us = std::max(p.bytes_us, last[c].bytes_us - first[c].bytes_us);
       p.us += p.bytes_us;
     }
-    return 1.0 / (calls - calls_before) * p;
+    p = 1.0 / (calls - calls_before) * p;
+    if (rules.bytes_apart) {
+      // A sender that nobody answers is ahead by so many messages; then all ranks of its core have to have
+      // their turns.
+      const double ahead = longest_ <= kHalfLineBytes ? 2 * kCreditMessages : kCreditMessages;
+      const double least = std::ceil(static_cast<double>(in_.nranks) / in_.cores) * rules.turn_us *
+                           traffic_.messages * tiles / ahead;
+      if (p.turns_us < least) {
+        p.us += least - p.turns_us;
+        p.turns_us = least;
+      }
+    }
+    return p;
   }
 
   const CallShape& call_;
   const PlanInputs& in_;
   const Constants& k_;
+  const uint64_t tile_;
   std::vector<Program> ranks_;
-  uint64_t tile_;
+  Traffic traffic_;
+  double longest_ = 0;  // bytes of the longest chunk, per channel
 };
 
 }  // namespace
@@ -210,6 +270,16 @@ double host_footprint(const CallShape& c, int nranks) {
 
 HostPrice host_price(const Algorithm& a, const CallShape& call, const PlanInputs& in, const Constants& k) {
   HostPrice price = Pricing(a, call, in, k).total();
+  // While there is less than a cache line for each chunk some are empty. On shared cores more messages may
+  // then cost fewer turns, but no call is taken to be cheaper than a smaller one.
+  if (splits_count(call.coll) && in.nranks > in.cores) {
+    CallShape smaller = call;
+    for (int lines = 1; lines <= in.nranks; lines *= 2) {
+      smaller.count = static_cast<uint64_t>(lines) * kCacheLine / size_of(call.type);
+      if (smaller.count >= call.count) break;
+      if (const HostPrice other = Pricing(a, smaller, in, k).total(); other.us > price.us) price = other;
+    }
+  }
   if (a.windows && in.nranks > 1) {
     // Ranks tell each other where their buffers are.
     const CallShape exchange{Coll::all_gather, DataType::uint8, RedOp::sum, 0, kDescriptorBytes};
@@ -226,8 +296,8 @@ HostPrice host_price(const Algorithm& a, const CallShape& call, const PlanInputs
 HostPrice host_message_price(uint64_t bytes, const PlanInputs& in, const Constants& k) {
   const double all = static_cast<double>(bytes),
                tile = std::min(all, static_cast<double>(std::max<size_t>(1, in.message_bytes)));
-  const BytePrices prices(k, DataType::uint8,
-                          share_outside(2 * all * in.nranks, static_cast<double>(in.cache_bytes)));
+  const double outside = share_outside(2 * all * in.nranks, static_cast<double>(in.cache_bytes));
+  const BytePrices prices(k, DataType::uint8, outside, outside);
   const double one_side = prices.local + prices.slot;
   const double messages = std::max(1.0, std::ceil(all / tile)),
                sharing = std::max(1.0, static_cast<double>(in.nranks) / std::max(1, in.cores));

@@ -6,11 +6,14 @@
 //               more (host.ring) for a message that its control line has no room for; and for each byte
 //                 1/host.local   each time it is read from or written to this rank's buffers
 //                 1/host.slot    each time it is read from or written to a connection's memory
-//                 1/host.window  each time it is read from or written to a peer's buffer
-//                 1/host.combine for each source after the first
+//                 1/host.window  each time it is read from a peer's buffer
+//                 1/host.window.store  each time it is written there
+//                 1/host.combine for each source after the first; loads of this rank's own part are hidden
 //   a message   is seen host.hand_over after it was sent: its line goes from one core to the other
-//   turns       ranks that share a core take turns: one that has to wait leaves the core to the next one that
-//               can go on, which takes host.turn. Rank r runs on core r modulo the number of cores. One rank
+//   turns       ranks that share a core take turns: one that has to wait leaves it to the next one, which
+//               takes host.turn, whether that one can go on or not. Rank r runs on core r modulo the number
+//               of cores. Senders that nobody answers run ahead until they need credit, after a quarter of a
+//               connection's lines; so often at least all ranks of a core have had their turns. One rank
 //               moves data while another waits, so the clocks run without data, and all that a core's ranks
 //               move comes on top. (Were data on the clocks, a little more of it could change whose turn it
 //               is, and make the whole cheaper.) A rank with a core of its own waits on it, and its data is
@@ -18,7 +21,8 @@
 //
 // Bytes have two prices each: while all ranks' buffers are in the last-level cache, and (.memory) when
 // nothing of them is left there from call to call. From half of the cache on to two and a half the price goes
-// over from one to the other in a straight line.
+// over from one to the other in a straight line. Connections' memory is in the cache as far as there is
+// room beside the buffers.
 //
 // Data of more than one tile is pipelined as the executor does it, by the order of steps: the first tiles are
 // run on the clocks, and what each further one takes is the difference between 2 tiles and 4. Likewise a

@@ -2,6 +2,7 @@
 // other's do.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -34,9 +35,7 @@ struct TuneCommand {
   bool as_rank = false;
 };
 
-// Jobs of all experiments, and what one of them takes, are known: one job with a core for each rank has 13,
-// that of more ranks than cores has 1.
-constexpr double kExperiments = 14;
+constexpr double kExperiments = 16;  // about, of both jobs
 
 std::string this_program() {
   std::string path(4096, '\0');
@@ -63,6 +62,15 @@ void write_file(const std::string& file, const std::string& text) {
   const int error = errno;
   if (!f || std::fclose(f) != 0 || !written) fail_errno(error, "can't write " + fresh);
   if (std::rename(fresh.c_str(), file.c_str()) != 0) fail_errno(errno, "can't write " + file);
+}
+
+// This process, and those that it starts, use the first `cores` of what they may.
+void stay_on(int cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const std::vector<int> allowed = allowed_cpus();
+  for (int i = 0; i < cores; ++i) CPU_SET(static_cast<size_t>(allowed[static_cast<size_t>(i)]), &set);
+  if (sched_setaffinity(0, sizeof set, &set) != 0) fail_errno(errno, "can't choose cores to run on");
 }
 
 std::string where(const Communicator& comm) {
@@ -106,8 +114,11 @@ int tune(TuneCommand o) {
     fail(Result::invalid_argument, "--ranks {}: this process may use {} cores, and each rank needs its own",
          ranks, cores);
   write_file(o.output, "");
-  for (const int n : {ranks, 2 * cores}) {
+  // Then more ranks than cores; four on each of two, so that many cores don't make too many ranks.
+  const int crowded = std::min(cores, 2);
+  for (const int n : {ranks, 4 * crowded}) {
     RunOptions job;
+    if (n != ranks) stay_on(crowded);
     job.ranks = n;
     job.command = {
         this_program(), "tune", "--as-rank", "--output", o.output, "--seconds", fmt::format("{}", o.seconds)};
