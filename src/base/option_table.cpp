@@ -10,7 +10,8 @@ using T = OptionType;
 constexpr const char* kGpu = "it is about GPUs, and this build moves data between host memories only";
 constexpr const char* kRdma = "this build has no RDMA transport";
 constexpr const char* kNetwork = "this build moves data between ranks of one host only";
-constexpr const char* kPlugin = "this build loads no plugins";
+constexpr const char* kPlugin = "this build loads no plugins of this kind";
+constexpr const char* kTuner = "tuner plugins read it themselves";
 constexpr const char* kTopology = "this build's planner needs no topology: ranks of one host reach each other alike";
 constexpr const char* kPlanner = "the planner has no such choice; MUSTER_ALGO, MUSTER_CHANNELS and MUSTER_SLOT_BYTES force what it has";
 constexpr const char* kChecked = "arguments, and that all ranks make the same call, are always checked";
@@ -61,6 +62,7 @@ constexpr Option kTable[] = {
     {"NCCL_SHM_DISABLE", T::flag, "0", "1: no shared memory between processes"},
     {"NCCL_COMM_BLOCKING", T::flag, "1", "1 or 0 decides in place of the program whether calls on communicators wait (Config::blocking)"},
     {"NCCL_ALGO", T::text, "", "algorithms per function, as NCCL writes it; docs/options.md says what can be met; MUSTER_ALGO beats it", true},
+    {"NCCL_TUNER_PLUGIN", T::text, "", "library of a tuner plugin, its name in libnccl-tuner-NAME.so, STATIC_PLUGIN (the program itself) or none; not set: libnccl-tuner.so if there is one (docs/planner.md)"},
     {"NCCL_MIN_CTAS", T::integer, "0", "at least so many channels per collective (16 at most); 0 = the program's or planner's choice", true},
     {"NCCL_MAX_CTAS", T::integer, "0", "at most so many channels; MUSTER_CHANNELS beats both", true},
     {"NCCL_MIN_NCHANNELS", T::integer, "0", "older name of NCCL_MIN_CTAS, which beats this one", true},
@@ -256,9 +258,8 @@ constexpr Option kTable[] = {
     {"NCCL_PROFILER_PLUGIN", T::text, "", "", false, kPlugin},
     {"NCCL_RMA_PLUGIN", T::text, "", "", false, kPlugin},
     {"NCCL_RMA_PLUGIN_REF_COUNT", T::integer, "", "", false, kPlugin},
-    {"NCCL_TUNER_CONFIG_FILE", T::text, "", "", false, kPlugin},
-    {"NCCL_TUNER_CONFIG_PATH", T::text, "", "", false, kPlugin},
-    {"NCCL_TUNER_PLUGIN", T::text, "", "", false, kPlugin},
+    {"NCCL_TUNER_CONFIG_FILE", T::text, "", "", false, kTuner},
+    {"NCCL_TUNER_CONFIG_PATH", T::text, "", "", false, kTuner},
     // topology
     {"NCCL_GRAPH_DUMP_FILE", T::text, "", "", false, kTopology},
     {"NCCL_GRAPH_DUMP_FILE_RANK", T::integer, "", "", false, kTopology},

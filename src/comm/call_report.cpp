@@ -13,7 +13,8 @@
 namespace muster {
 namespace {
 
-// Those that report when the process exits. A forked child has a list of its own: its parent's calls aren't its.
+// Those that report when the process exits. A forked child has a list of its own: its parent's calls aren't
+// its.
 struct Reports {
   const int generation = fork_generation();
   std::mutex mutex;
@@ -42,14 +43,18 @@ void remember(const std::shared_ptr<CallReport>& report) {
 }
 
 // "0.15", "12.3", "4567"
-std::string microseconds(double us) { return us >= 100 ? fmt::format("{:.0f}", us) : fmt::format("{:.3g}", us); }
+std::string microseconds(double us) {
+  return us >= 100 ? fmt::format("{:.0f}", us) : fmt::format("{:.3g}", us);
+}
 
 }  // namespace
 
 bool wants_report(const Options& options, int rank) {
   const std::string& ranks = options.text("MUSTER_EXPLAIN");
   if (ranks != "0" && ranks != "1" && ranks != "all")
-    fail(Result::invalid_usage, "MUSTER_EXPLAIN='{}': 0, 1 (rank 0 of each communicator reports) or all (every rank does) wanted", ranks);
+    fail(Result::invalid_usage,
+         "MUSTER_EXPLAIN='{}': 0, 1 (rank 0 of each communicator reports) or all (every rank does) wanted",
+         ranks);
   return ranks == "all" || (ranks == "1" && rank == 0);
 }
 
@@ -57,7 +62,8 @@ void CallDurations::add(double us) {
   least_ = count_ ? std::min(least_, us) : us;
   if (sample_.size() < kMost)
     sample_.push_back(static_cast<float>(us));
-  else if (const uint64_t at = mix64(count_) % (count_ + 1); at < kMost)  // reservoir sampling: Vitter's algorithm R (1985)
+  else if (const uint64_t at = mix64(count_) % (count_ + 1);
+           at < kMost)  // reservoir sampling: Vitter's algorithm R (1985)
     sample_[at] = static_cast<float>(us);
   ++count_;
 }
@@ -71,25 +77,30 @@ double CallDurations::median() const {
 }
 
 std::shared_ptr<CallReport> CallReport::make(const std::string& communicator, int rank) {
-  const std::shared_ptr<CallReport> report(new CallReport(fmt::format("Muster EXPLAIN {} rank {}: ", communicator, rank)));
+  const std::shared_ptr<CallReport> report(
+      new CallReport(fmt::format("Muster EXPLAIN {} rank {}: ", communicator, rank)));
   remember(report);
   return report;
 }
 
 void CallReport::say(std::string_view text) const { log_plain(head_ + std::string(text)); }
 
-CallReport::Row* CallReport::row(const std::string& call, const std::string& description, Way slots, Way windows) {
+CallReport::Row* CallReport::row(const std::string& call, const std::string& description, Way slots,
+                                 Way windows) {
   const std::lock_guard lock(mutex_);
   if (const auto known = rows_.find(call); known != rows_.end()) return &known->second;
   if (rows_.size() == kMostRows) {
-    if (!std::exchange(full_, true)) say(fmt::format("{} distinct calls were explained; further ones aren't", kMostRows));
+    if (!std::exchange(full_, true))
+      say(fmt::format("{} distinct calls were explained; further ones aren't", kMostRows));
     return nullptr;
   }
   Row& made = rows_[call];
   made = {call, std::move(slots), std::move(windows)};
   order_.push_back(&made);
   say(fmt::format("{}; predicted {} us{}", description, microseconds(made.slots.predicted_us),
-                  made.windows.algorithm.empty() ? "" : fmt::format(", {} us in mem_alloc's memory", microseconds(made.windows.predicted_us))));
+                  made.windows.algorithm.empty() ? ""
+                                                 : fmt::format(", {} us in mem_alloc's memory",
+                                                               microseconds(made.windows.predicted_us))));
   return &made;
 }
 
@@ -108,8 +119,10 @@ void CallReport::finish() noexcept {
         const CallDurations& d = way->durations;
         if (d.count() == 0) continue;
         if (!std::exchange(headed, true))
-          say(fmt::format("{:>9} {:>12} {:>9} {:>9} {:>16}  {}", "calls", "predicted us", "median us", "min us", "median/predicted", "what"));
-        say(fmt::format("{:>9} {:>12} {:>9} {:>9} {:>16.2f}  {} by {}", d.count(), microseconds(way->predicted_us), microseconds(d.median()), microseconds(d.least()),
+          say(fmt::format("{:>9} {:>12} {:>9} {:>9} {:>16}  {}", "calls", "predicted us", "median us",
+                          "min us", "median/predicted", "what"));
+        say(fmt::format("{:>9} {:>12} {:>9} {:>9} {:>16.2f}  {} by {}", d.count(),
+                        microseconds(way->predicted_us), microseconds(d.median()), microseconds(d.least()),
                         d.median() / way->predicted_us, row->call, way->algorithm));
       }
   } catch (const std::exception&) {  // no memory left for a report

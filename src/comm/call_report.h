@@ -1,5 +1,5 @@
-// MUSTER_EXPLAIN: how each distinct collective call of a communicator runs, said when it is first made; and at the end, or when
-// the process exits, what was predicted of each beside what was measured.
+// MUSTER_EXPLAIN: how each distinct collective call of a communicator runs, said when it is first made; and
+// at the end, or when the process exits, what was predicted of each beside what was measured.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,8 @@
 
 namespace muster {
 
-// Whether a rank reports: MUSTER_EXPLAIN=1, rank 0 of each communicator; all, every rank. Throws invalid_usage for other words.
+// Whether a rank reports: MUSTER_EXPLAIN=1, rank 0 of each communicator; all, every rank. Throws
+// invalid_usage for other words.
 bool wants_report(const Options& options, int rank);
 
 // What one call took each time: all of it up to kMost times, then a fair sample of as many.
@@ -49,8 +50,8 @@ class CallReport {
   // Of rank `rank` in the communicator called `communicator`. Reports when the process exits, too.
   static std::shared_ptr<CallReport> make(const std::string& communicator, int rank);
 
-  // The row of a call; the first time it is made and `description` is said. `windows`: algorithm "" if it has no such way.
-  // Null: there are kMostRows others already.
+  // The row of a call; the first time it is made and `description` is said. `windows`: algorithm "" if it has
+  // no such way. Null: there are kMostRows others already.
   static constexpr size_t kMostRows = 1000;
   Row* row(const std::string& call, const std::string& description, Way slots, Way windows);
   void add(Way& way, std::chrono::nanoseconds took);

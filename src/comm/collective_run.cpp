@@ -15,7 +15,7 @@ CollectiveRun::CollectiveRun(Impl& comm, const Call& call) : comm_(comm), call_(
     began_ = std::chrono::steady_clock::now();
   ++comm.sequence;
   fingerprint_ = (plan_->shape_hash ^ comm.sequence * 0x9e3779b97f4a7c15ULL) & ~kMessageBit;
-  if (comm.segment) comm.publish(call.shape, fingerprint_);
+  if (comm.segment) comm.publish(plan_->published, fingerprint_);
   if (call.shape.count == 0) {
     finish();
     return;

@@ -190,7 +190,10 @@ std::string Communicator::explain(const std::string& collective, size_t count, D
     known.push_back(name_of(coll));
     if (collective != name_of(coll)) continue;
     CallShape shape{coll, type, op.op, root, count};
-    if (!is_uneven(coll)) return impl.describe(to_string(shape), choose(shape, impl.inputs), choose_windows(shape, impl.inputs));
+    if (!is_uneven(coll)) {
+      const auto [chosen, slots, windows] = impl.choose_ways(shape);
+      return impl.describe(to_string(shape), slots, windows);
+    }
     const UnevenChoice c = choose_uneven(shape, count * static_cast<uint64_t>(impl.size), impl.inputs);
     return impl.describe(to_string(shape), c.slots, c.windows);
   }

@@ -29,6 +29,7 @@ void Impl::leave() noexcept {
   }
   family->leave(*this);
   if (report) report->finish();
+  if (tuner) tuner->end();
 }
 
 void Communicator::finalize() {

@@ -12,6 +12,7 @@
 
 #include "bootstrap/bootstrap.h"
 #include "comm/agreed_cluster.h"
+#include "comm/tuner_library.h"
 #include "comm/tuning_profile.h"
 #include "muster/muster.h"
 #include "transports/shm/segment.h"
@@ -40,6 +41,8 @@ class Family {
   std::vector<Profile> profiles;     // by rank of the first communicator
   AgreedCluster hosts;               // by rank of the first communicator; empty for one rank
   TuningProfile tuning;              // equal on all ranks
+  std::shared_ptr<const TunerLibrary> tuner;  // null: no plugin on this rank
+  bool any_tuner = false;                     // some rank has one, so channels may be as many as there can be
   std::shared_ptr<Segment> segment;  // the file's first; null for one rank
 
   // Room for one more communicator; also for one rank, which needs only the number.

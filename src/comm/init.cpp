@@ -150,6 +150,7 @@ void join(const std::shared_ptr<Impl>& impl, Deadline deadline) {
   mine.set("arena", impl->options.flag("MUSTER_WINDOWS") && impl->size <= kMostDirect ? arena_bytes() : 0);
   mine.set("tuning", impl->family->tuning.hash);
   mine.set("tuning file", impl->family->tuning.file);
+  mine.set("tuner", impl->family->tuner ? 1 : 0);
   std::vector<Card> cards;
   for (const std::string& s : bootstrap.all_gather(mine.write(), deadline)) cards.push_back(Card::read(s));
   compare(cards);
@@ -162,6 +163,9 @@ void join(const std::shared_ptr<Impl>& impl, Deadline deadline) {
   for (const Card& c : cards) impl->family->profiles.push_back(read_profile(c, numbering));
   take_places(*impl);
   PlanInputs& in = impl->inputs;
+  impl->family->any_tuner =
+      std::any_of(cards.begin(), cards.end(), [](const Card& c) { return c.number("tuner") != 0; });
+  if (impl->family->any_tuner) make_room_for_tuner(in);
   in.windows = std::all_of(cards.begin(), cards.end(), [](const Card& c) { return c.number("arena") != 0; });
   if (!in.same_process)
     for (size_t r = 0; r < cards.size(); ++r)
@@ -173,6 +177,7 @@ void join(const std::shared_ptr<Impl>& impl, Deadline deadline) {
   enable_asymmetric_fence();
   share_memory(*impl, cards, deadline);
   introduce_rank(*impl, nullptr);
+  start_tuner(*impl);
   impl->family->segment = impl->segment;
   impl->family->enter(impl);
   Family::watch(impl->family);
@@ -192,11 +197,13 @@ void meet(const std::shared_ptr<Impl>& impl, const std::vector<UniqueId>& ids) {
   for (int r = 0; r < impl->size; ++r) impl->family_ranks.push_back(r);
   try {
     impl->family->tuning = load_tuning_profile(impl->options);
+    impl->family->tuner = TunerLibrary::open(impl->options);
     if (impl->size == 1) {
       load_programs(*impl);
       apply_plan_options(impl->options, impl->config, impl->inputs);
       impl->family->profiles.push_back(read_profile(introduce(impl->options), {}));
       take_places(*impl);
+      start_tuner(*impl);
       impl->family->enter(impl);
       dump_topology(impl->options, impl->rank);
     } else {

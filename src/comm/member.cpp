@@ -75,6 +75,7 @@ void describe_child(const Impl& parent, Impl& child, const std::vector<int>& mem
   child.inputs.custom = parent.inputs.custom;
   apply_plan_options(child.options, child.config, child.inputs);
   take_places(child);
+  if (child.family->any_tuner) make_room_for_tuner(child.inputs);
   child.inputs.windows = parent.inputs.windows;
   for (size_t i = 0; i < members.size(); ++i) {
     const Impl::Rank& theirs = parent.ranks[static_cast<size_t>(members[i])];
@@ -94,6 +95,7 @@ void join(const Impl& parent, const std::shared_ptr<Impl>& child, const Segment:
     child->transport = std::make_unique<ShmTransport>(child->segment, child->rank);
     introduce_rank(*child, &parent);
   }
+  start_tuner(*child);
   child->family->enter(child);
 }
 
@@ -160,6 +162,7 @@ void make_member(Exchange& exchange, Impl& parent, const std::shared_ptr<Impl>& 
   } catch (...) {
     // All have seen that it came to nothing.
     child->family->leave(*child);
+    child->tuner.reset();
     child->transport.reset();
     if (leads && child->segment) child->segment->discard();
     child->segment.reset();

@@ -53,6 +53,11 @@ std::optional<PublishedCall> published_call(const Impl& comm, int rank, uint64_t
   return call;
 }
 
+std::string text_of(const Impl& comm, const Call& mine, uint64_t sequence) {
+  const auto published = mine.uneven ? std::nullopt : published_call(comm, comm.rank, sequence);
+  return published ? published->text() : fmt::format("{} as call {}", to_string(mine), sequence);
+}
+
 std::string text_beside(const Call& mine, const PublishedCall& theirs) {
   CallShape shape = theirs.shape;
   shape.count = mine.shape.count;
@@ -81,11 +86,11 @@ void raise_mismatch(Impl& comm, const FingerprintMismatch& m, const Call* call, 
     const auto mine = published_call(comm, comm.rank, s), theirs = published_call(comm, m.peer, s);
     if (!mine || !theirs) continue;
     if (mine->fingerprint != theirs->fingerprint)
-      raise_call_mismatch(comm, s == now ? fmt::format("{} as call {}", to_string(*call), now) : mine->text(), m.peer,
+      raise_call_mismatch(comm, s == now ? text_of(comm, *call, now) : mine->text(), m.peer,
                           s == now ? text_beside(*call, *theirs) : theirs->text());
     if (s == now && is_uneven(theirs->shape.coll) && is_pairwise(theirs->shape.coll)) raise_count_mismatch(comm, m, *call, now, mine->fingerprint);
   }
-  raise_call_mismatch(comm, fmt::format("{} as call {}", to_string(*call), now), m.peer,
+  raise_call_mismatch(comm, text_of(comm, *call, now), m.peer,
                       "something else (already too far ahead to tell)");
 }
 

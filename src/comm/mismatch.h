@@ -25,6 +25,8 @@ struct PublishedCall {
 // What `rank` called as its call `sequence`, as far as its ledger reaches.
 std::optional<PublishedCall> published_call(const Communicator::Impl& comm, int rank, uint64_t sequence);
 
+// A call of this rank, with what a tuner plugin chose for it.
+std::string text_of(const Communicator::Impl& comm, const Call& mine, uint64_t sequence);
 // `theirs` beside this rank's call of the same number. Of counts that differ only a signature is published.
 std::string text_beside(const Call& mine, const PublishedCall& theirs);
 

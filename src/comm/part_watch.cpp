@@ -75,7 +75,8 @@ void PartWatch::compare_ledgers() {
   for (int r = 0; r < comm_.size; ++r) {
     const auto theirs = published_call(comm_, r, sequence);
     if (!theirs || theirs->fingerprint == (*collective_)->fingerprint()) continue;
-    raise_call_mismatch(comm_, fmt::format("{} as call {}", to_string((*collective_)->call()), sequence), r, text_beside((*collective_)->call(), *theirs));
+    raise_call_mismatch(comm_, text_of(comm_, (*collective_)->call(), sequence), r,
+                        text_beside((*collective_)->call(), *theirs));
   }
 }
 

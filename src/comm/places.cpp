@@ -1,6 +1,7 @@
 #include "comm/places.h"
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <random>
 #include <set>
@@ -77,6 +78,19 @@ void take_places(Impl& comm) {
   const double cores = usable_cores(comm);
   in.cores = std::max(1, static_cast<int>(cores));
   comm.wait = WaitPolicy::choose(comm.options.text("MUSTER_WAIT"), comm.size, cores);
+}
+
+void start_tuner(Impl& comm) {
+  if (!comm.family->tuner) return;
+  std::map<int, int> on_host;
+  for (const int r : comm.family_ranks)
+    ++on_host[comm.family->hosts.host_of.empty() ? 0 : comm.family->hosts.host_of[static_cast<size_t>(r)]];
+  TunerPlace place{comm.id, static_cast<size_t>(comm.size), on_host.size(), comm.size, 0};
+  for (const auto& [host, ranks] : on_host) {
+    place.least_on_host = std::min(place.least_on_host, ranks);
+    place.most_on_host = std::max(place.most_on_host, ranks);
+  }
+  comm.tuner = std::make_unique<Tuner>(comm.family->tuner, place, comm.name);
 }
 
 void prepare_windows(Impl& comm) {

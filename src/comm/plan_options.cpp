@@ -16,7 +16,6 @@
 namespace muster {
 namespace {
 
-constexpr int64_t kMostChannels = 16;
 // Lanes that a collective's channels may use without being asked to; one more serves point-to-point messages.
 constexpr int kCollectiveLanes = 2;
 // The ring of a connection holds kSlots of the largest messages: 1 MiB, about a core's second-level cache, from where on
@@ -61,17 +60,21 @@ Bound read_bound(const Options& o, std::initializer_list<const char*> names, con
     const int64_t n = o.integer(name);
     if (!o.is_set(name) || n == 0) continue;
     if (n > kMostChannels) log_once({false, name, fmt::format("{}={}: {} channels are the most, and used", name, n, kMostChannels)});
-    return {name, std::min(n, kMostChannels)};
+    return {name, std::min<int64_t>(n, kMostChannels)};
   }
   return {field, asked};
 }
 
-int choose_channels(const Options& o, const Config& config) {
+// How many are forced, and the most of a free choice.
+struct Channels {
+  int forced = 0, most = 0;  // 0: none
+};
+Channels choose_channels(const Options& o, const Config& config) {
   const Bound least = read_bound(o, {"NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS"}, "Config::min_channels", config.min_channels);
   const Bound most = read_bound(o, {"NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS", "NCCL_MAX_NRINGS"}, "Config::max_channels", config.max_channels);
   const int64_t forced = o.integer("MUSTER_CHANNELS");
   if (forced > kMostChannels) fail(Result::invalid_usage, "MUSTER_CHANNELS={}: {} are the most", forced, kMostChannels);
-  if (forced) return static_cast<int>(forced);
+  if (forced) return {static_cast<int>(forced), 0};
   int64_t channels = least.channels;
   if (most.channels && least.channels > most.channels) {
     const std::string conflict = fmt::format("{}={} is more than {}={}", least.name, least.channels, most.name, most.channels);
@@ -80,7 +83,7 @@ int choose_channels(const Options& o, const Config& config) {
     channels = most.channels;
   }
   // The planner's own choice is one channel, the least there can be, so that only the lower bound can change it.
-  return channels > 1 ? static_cast<int>(channels) : 0;
+  return {channels > 1 ? static_cast<int>(channels) : 0, static_cast<int>(most.channels)};
 }
 
 size_t choose_slot_bytes(const Options& o) {
@@ -97,10 +100,17 @@ size_t choose_slot_bytes(const Options& o) {
 
 }  // namespace
 
+void make_room_for_tuner(PlanInputs& inputs) {
+  // Connections of all ranks to all: beyond some ranks a plugin's channels share what the planner's have.
+  if (inputs.nranks <= kMostDirect) inputs.lanes = std::max(inputs.lanes, kMostChannels);
+}
+
 void apply_plan_options(const Options& options, const Config& config, PlanInputs& inputs) {
   inputs.reproducible = options.flag("MUSTER_REPRODUCIBLE");
   choose_algorithm(options, inputs);
-  inputs.channels = choose_channels(options, config);
+  const Channels channels = choose_channels(options, config);
+  inputs.channels = channels.forced;
+  inputs.most_channels = channels.most;
   inputs.lanes = std::max(kCollectiveLanes, inputs.channels);
   for (const auto& custom : inputs.custom) inputs.lanes = std::max(inputs.lanes, custom->lanes);
   inputs.slot_bytes = choose_slot_bytes(options);

@@ -26,6 +26,7 @@ std::string to_string(const CallShape& s, std::span<const uint64_t> counts) {
   if (reduces(s.coll)) text += fmt::format(", {}", name_of(s.op));
   if (rooted(s.coll)) text += fmt::format(", root {}", s.root);
   if (s.allowed) text += ", by " + names_of_allowed(s);
+  if (s.channels) text += fmt::format(", {} channel{}", s.channels, s.channels == 1 ? "" : "s");
   return text + ")";
 }
 
@@ -35,17 +36,21 @@ std::string to_string(const Call& c) {
   return fmt::format("{}(count {}, {}, peer {})", c.is_send ? "send" : "recv", c.shape.count, name_of(c.shape.type), c.peer);
 }
 
+// coll 8 bits, type 5, op 5, channels 5, allowed 16, root 24
 uint64_t packed(const CallShape& s) {
-  return static_cast<uint64_t>(s.coll) | static_cast<uint64_t>(s.type) << 8 | static_cast<uint64_t>(s.op) << 16 |
+  static_assert(kDataTypes <= 32 && kRedOps <= 32 && kMostChannels < 32);
+  return static_cast<uint64_t>(s.coll) | static_cast<uint64_t>(s.type) << 8 |
+         static_cast<uint64_t>(s.op) << 13 | static_cast<uint64_t>(s.channels) << 18 |
          static_cast<uint64_t>(s.allowed) << 24 | static_cast<uint64_t>(static_cast<uint32_t>(s.root)) << 40;
 }
 
 CallShape unpacked(uint64_t bits) {
   CallShape s;
   s.coll = static_cast<Coll>(bits & 255);
-  s.type = static_cast<DataType>(bits >> 8 & 255);
-  s.op = static_cast<RedOp>(bits >> 16 & 255);
-  s.allowed = static_cast<uint16_t>(bits >> 24 & 0xffff);
+  s.type = static_cast<DataType>(bits >> 8 & 31);
+  s.op = static_cast<RedOp>(bits >> 13 & 31);
+  s.channels = static_cast<uint8_t>(bits >> 18 & 31);
+  s.allowed = static_cast<decltype(s.allowed)>(bits >> 24 & 0xffff);
   s.root = static_cast<int32_t>(bits >> 40);
   return s;
 }
@@ -313,6 +318,17 @@ CompiledPlan Impl::build(const CallShape& shape, const Choice& choice, const Chu
   return compile(program(rank), shape, choice, transport.get(), table);
 }
 
+Impl::Choices Impl::choose_ways(const CallShape& shape) const {
+  Choices c{tuner ? tuner->tuned(shape, inputs) : shape, {}, {}};
+  c.slots = choose(c.shape, inputs);
+  c.windows = choose_windows(c.shape, inputs);
+  if (c.shape.allowed != shape.allowed)
+    c.slots.reason = "chosen by " + tuner->name();
+  else if (c.shape.channels != shape.channels)
+    c.slots.reason += "; channels chosen by " + tuner->name();
+  return c;
+}
+
 std::string Impl::describe(const std::string& call, const Choice& slots, const Choice& windows) const {
   const auto text_of = [](const Choice& c) {
     return fmt::format("{} ({}), {} channel{}, tile {} B{}", c.algorithm->name, c.algorithm->idea, c.channels, c.channels == 1 ? "" : "s",
@@ -345,7 +361,7 @@ Impl::Plan& Impl::even_plan_for(const Call& call) {
       last_shape = nullptr;
     }
     auto p = std::make_unique<Plan>();
-    const Choice slots = choose(shape, inputs), windows = choose_windows(shape, inputs);  // a refusal is the same on all ranks
+    const auto [published, slots, windows] = choose_ways(shape);  // a refusal is the same on all ranks
     try {
       p->slots = build(shape, slots, nullptr);
       if (windows.algorithm) p->windows = build_windows(shape, windows, nullptr);
@@ -353,8 +369,10 @@ Impl::Plan& Impl::even_plan_for(const Call& call) {
       set_error(e.code(), e.what(), true);  // it may be this rank's trouble only, and the others must not wait
       throw;
     }
-    if (shape.allowed) log_info(Topic::tuning, "communicator {}: {}", name, describe(to_string(shape), slots, windows));
-    p->shape_hash = CallShapeHash()(shape);
+    if (published.allowed || published.channels)
+      log_info(Topic::tuning, "communicator {}: {}", name, describe(to_string(published), slots, windows));
+    p->published = published;
+    p->shape_hash = CallShapeHash()(published);
     p->row = explain(call, shape, slots, windows);
     it = plans.emplace(shape, std::move(p)).first;
   }
@@ -390,6 +408,7 @@ Impl::Plan& Impl::uneven_plan_for(const Call& call) {
     set_error(e.code(), e.what(), true);
     throw;
   }
+  entry->plan.published = shape;
   entry->plan.shape_hash = shape_hash;
   entry->plan.row = explain(call, average, slots, windows);
   entry->shape = shape;

@@ -20,6 +20,7 @@
 #include "comm/family.h"
 #include "comm/one_sided.h"
 #include "comm/signals.h"
+#include "comm/tuner.h"
 #include "comm/uneven.h"
 #include "device/host/arena.h"
 #include "exec/host/compiled_plan.h"
@@ -75,6 +76,7 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
     // the same answers, so they count alike.
     uint32_t misses = 0, skip = 0;
     StoreTrial trial;  // of `slots`
+    CallShape published;  // as others see it: with what was chosen for it on this rank
     uint64_t shape_hash = 0;
     CallReport::Row* row = nullptr;  // null: nobody asked what these calls take
   };
@@ -101,6 +103,7 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   WaitPolicy wait;
   std::chrono::nanoseconds timeout{0}, stall_warning{0};
   const int fork_generation = muster::fork_generation();
+  std::unique_ptr<Tuner> tuner;        // null: no plugin
   std::shared_ptr<CallReport> report;  // null: nobody asked
 
   // --- changed by the thread that runs calls ---
@@ -207,6 +210,12 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   // `table`: of an uneven call, `shape` is then that of the even one.
   CompiledPlan build(const CallShape& shape, const Choice& choice, const ChunkTable* table) const;
   std::unique_ptr<CompiledPlan> build_windows(const CallShape& shape, const Choice& choice, const ChunkTable* table);
+  // How calls of a shape run that isn't a V-variant's. Throws what choose() throws.
+  struct Choices {
+    CallShape shape;  // with what a tuner plugin chose
+    Choice slots, windows;
+  };
+  Choices choose_ways(const CallShape& shape) const;
   // How the call that is spelled so runs, and why, for people.
   std::string describe(const std::string& call, const Choice& slots, const Choice& windows) const;
   // The report's row of `call`, which is planned as `shape`; null without a report.

@@ -22,8 +22,10 @@ double estimate(const Communicator::Impl& comm, const Call& call) {
     return estimate_us(windows.algorithm && in_reach(comm, call) ? *windows.algorithm : *slots.algorithm,
                        shape, comm.inputs);
   };
-  if (!call.uneven)
-    return of(call.shape, choose(call.shape, comm.inputs), choose_windows(call.shape, comm.inputs));
+  if (!call.uneven) {
+    const auto [shape, slots, windows] = comm.choose_ways(call.shape);
+    return of(shape, slots, windows);
+  }
   const UnevenChoice choice = choose_uneven(call.shape, call.uneven->elements(), comm.inputs);
   return of(choice.average, choice.slots, choice.windows);
 }

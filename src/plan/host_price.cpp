@@ -162,7 +162,7 @@ class Pricing {
       : call_(call), in_(in), k_(k) {
     Choice choice;
     choice.algorithm = &a;
-    choice.channels = a.whole ? 1 : std::max(1, in.channels);
+    choice.channels = a.whole ? 1 : channels_of(call, in);
     for (const auto& custom : in.custom)
       if (&custom->algorithm == &a) choice.custom = custom;
     for (int r = 0; r < in.nranks; ++r)

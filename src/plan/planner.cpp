@@ -232,6 +232,15 @@ Program program_of(const Choice& choice, const Shape& shape) {
   return make_program(*choice.algorithm, shape, choice.channels);
 }
 
+int channels_of(const CallShape& call, const PlanInputs& in) {
+  return call.channels ? call.channels : in.channels ? in.channels : 1;
+}
+
+bool can_run(const Algorithm& a, const CallShape& call, const PlanInputs& in) {
+  const Algorithm* const forced = find_algorithm(call.coll, in.algorithm);
+  return (forced ? forced == &a : is_allowed(call, a)) && obstacle_of(a, call, in).text.empty();
+}
+
 Choice choose(const CallShape& call, const PlanInputs& in) {
   std::string obstacles;
   Choice c = choose_custom(call, in, false, &obstacles);
@@ -256,7 +265,7 @@ Choice choose(const CallShape& call, const PlanInputs& in) {
     return c;
   }
   c.tile_bytes = in.slot_bytes;
-  c.channels = in.channels ? in.channels : 1;
+  c.channels = channels_of(call, in);
   return c;
 }
 
@@ -291,7 +300,7 @@ Choice choose_windows(const CallShape& call, const PlanInputs& in) {
   }
   c.algorithm = window;
   c.tile_bytes = kWindowTile;
-  c.channels = in.channels ? in.channels : 1;
+  c.channels = channels_of(call, in);
   c.streamed = bytes_per_rank(call, in.nranks) >= (reduces(call.coll) ? kStreamWindowReductions : kStreamWindowCopies);
   return c;
 }

@@ -24,6 +24,7 @@ struct CallShape {
   int32_t root = 0;
   uint64_t count = 0;  // elements, as the caller gave it; of a V-variant what stands for its counts (signature_of), 1 if pairwise
   uint16_t allowed = 0;  // algorithms that this call may use (selection.h); 0: all
+  uint8_t channels = 0;  // that this call must use; 0: as the planner chooses
   friend bool operator==(const CallShape&, const CallShape&) = default;
 };
 
@@ -45,6 +46,7 @@ struct PlanInputs {
   std::shared_ptr<const Constants> tuned;  // measured here: what is cheapest by them is chosen. Null: by thresholds
   // What the user brought. Of those that are for a call, the first runs it, unless another algorithm is forced.
   std::vector<std::shared_ptr<const CustomProgram>> custom;
+  int most_channels = 0;      // bound of a free choice; 0 = none
 };
 
 struct Choice {
@@ -61,9 +63,15 @@ struct Choice {
 
 // A window step is cut into tiles only so that an abort is noticed.
 inline constexpr size_t kWindowTile = 4 << 20;
+inline constexpr int kMostChannels = 16;
 
 // How point-to-point messages run.
 Choice choose_messages(const PlanInputs& inputs);
+// Of a call whose algorithm can have any number of them.
+int channels_of(const CallShape& call, const PlanInputs& inputs);
+// Whether the call could run so through slots: nothing that options, the call or the algorithm itself demand
+// is against it.
+bool can_run(const Algorithm& algorithm, const CallShape& call, const PlanInputs& inputs);
 // How the call runs through slots. Throws invalid_usage when a forced algorithm can't do it, invalid_argument when none of
 // those that it allows can; the options go before what it allows.
 Choice choose(const CallShape& call, const PlanInputs& inputs);

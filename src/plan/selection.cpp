@@ -1,5 +1,6 @@
 #include "plan/selection.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "base/error.h"
@@ -54,6 +55,11 @@ bool is_allowed(const CallShape& call, const Algorithm& algorithm) {
   for (size_t i = 0; i < all.size(); ++i)
     if (all[i] == &algorithm) return (call.allowed >> i & 1) != 0;
   return false;
+}
+
+uint16_t only(const Algorithm& algorithm) {
+  const std::vector<const Algorithm*> all = algorithms_of(algorithm.coll);
+  return static_cast<uint16_t>(1u << (std::find(all.begin(), all.end(), &algorithm) - all.begin()));
 }
 
 std::string names_of_allowed(const CallShape& call) {

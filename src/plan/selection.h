@@ -16,6 +16,8 @@ namespace muster {
 uint16_t parse_selection(Coll coll, std::string_view text);
 
 bool is_allowed(const CallShape& call, const Algorithm& algorithm);
+// CallShape::allowed for this algorithm alone.
+uint16_t only(const Algorithm& algorithm);
 // "ring or direct"; empty: all.
 std::string names_of_allowed(const CallShape& call);
 

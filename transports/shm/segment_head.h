@@ -14,7 +14,7 @@ namespace muster {
 
 inline constexpr char kSegmentFile[] = "muster";                   // the file's name, as /proc shows it
 inline constexpr uint64_t kSegmentMagic = 0x31474553'5453554dULL;  // "MUSTSEG1", whatever the layout
-inline constexpr uint32_t kLayout = 2;
+inline constexpr uint32_t kLayout = 3;
 inline constexpr size_t kSegmentPage = 4096;  // segments of one file begin at multiples of it
 inline constexpr size_t kNameBytes = 64;
 
@@ -42,7 +42,7 @@ struct alignas(kCacheLine) SegmentHead {
 // One call as its rank published it, so that others can name it. Written before the call's first message.
 struct LedgerEntry {
   std::atomic<uint64_t> sequence;  // 1, 2, ...: published last
-  std::atomic<uint64_t> shape;     // Coll | DataType << 8 | RedOp << 16 | allowed << 24 | root << 40
+  std::atomic<uint64_t> shape;     // all of the call but its count, as packed() in src/comm/state.h has it
   std::atomic<uint64_t> count;
   std::atomic<uint64_t> fingerprint;
 };
