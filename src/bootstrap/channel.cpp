@@ -13,20 +13,20 @@ constexpr std::chrono::seconds kFarewell{
     5};  // what a stopped peer may delay the closing of a finished channel
 }
 
-Channel::Channel(EventLoop& loop, ProcessFd fd, Events events)
+SecureChannel::SecureChannel(EventLoop& loop, ProcessFd fd, Events events)
     : loop_(loop), fd_(std::move(fd)), events_(std::move(events)) {
   watch_ = loop_.watch(fd_.get(), EPOLLIN, [this] { on_ready(); });
 }
 
-Channel::~Channel() { loop_.unwatch(watch_); }
+SecureChannel::~SecureChannel() { loop_.unwatch(watch_); }
 
-void Channel::send(std::string_view message) {
+void SecureChannel::send(std::string_view message) {
   if (!writable_ || ended_) return;
   out_ += Writer().text(message).take();
   flush();
 }
 
-void Channel::flush() {
+void SecureChannel::flush() {
   while (writable_ && sent_ < out_.size()) {
     const ssize_t n = ::send(fd_.get(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
     if (n >= 0)
@@ -47,7 +47,7 @@ void Channel::flush() {
   loop_.change(watch_, EPOLLIN | (out_.empty() ? 0u : EPOLLOUT));
 }
 
-int Channel::read_some() {
+int SecureChannel::read_some() {
   char buffer[16 << 10];
   for (;;) {
     const ssize_t n = recv(fd_.get(), buffer, sizeof buffer, 0);
@@ -64,7 +64,7 @@ int Channel::read_some() {
   }
 }
 
-void Channel::parse() {
+void SecureChannel::parse() {
   size_t at = 0;
   while (!finishing_ && !ended_ && in_.size() - at >= 4) {
     const uint32_t size = Reader(std::string_view(in_).substr(at, 4)).u32();
@@ -77,36 +77,36 @@ void Channel::parse() {
   in_.erase(0, at);
 }
 
-void Channel::end(int error) {
+void SecureChannel::end(int error) {
   if (ended_) return;
   ended_ = true;
   loop_.unwatch(std::exchange(watch_, 0));
   if (events_.end) events_.end(error);
 }
 
-void Channel::on_ready() {
+void SecureChannel::on_ready() {
   if (!out_.empty()) flush();
   const int state = read_some();
   parse();  // what came before the end counts
   if (state != kMore) end(state);
 }
 
-void Channel::retire(std::unique_ptr<Channel> channel) {
+void SecureChannel::retire(std::unique_ptr<SecureChannel> channel) {
   if (!channel) return;
   channel->loop_.unwatch(std::exchange(channel->watch_, 0));
   channel->ended_ = true;
   EventLoop& loop = channel->loop_;
-  loop.post([owner = std::shared_ptr<Channel>(std::move(channel))]() mutable { owner.reset(); });
+  loop.post([owner = std::shared_ptr<SecureChannel>(std::move(channel))]() mutable { owner.reset(); });
 }
 
-void Channel::finish(std::unique_ptr<Channel> channel) {
+void SecureChannel::finish(std::unique_ptr<SecureChannel> channel) {
   if (!channel) return;
   if (channel->ended_) return retire(std::move(channel));
-  Channel* c = channel.get();
+  SecureChannel* c = channel.get();
   EventLoop& loop = c->loop_;
   // Kept until the peer has closed its end too: closing first, with bytes of the peer unread, would discard
   // ours.
-  auto owner = std::make_shared<std::unique_ptr<Channel>>(std::move(channel));
+  auto owner = std::make_shared<std::unique_ptr<SecureChannel>>(std::move(channel));
   const EventLoop::Handle timer = loop.at(EventLoop::Clock::now() + kFarewell, [owner] { retire(std::move(*owner)); });
   c->events_.end = [owner, timer, &loop](int) {
     loop.cancel(timer);

@@ -12,7 +12,7 @@
 
 namespace muster {
 
-class Channel {
+class SecureChannel {
  public:
   struct Events {
     std::function<void(std::string_view message)> message;
@@ -22,17 +22,17 @@ class Channel {
   };
   static constexpr size_t kMaxMessage = 64 << 20;
 
-  Channel(EventLoop& loop, ProcessFd fd, Events events);
-  Channel(const Channel&) = delete;
-  Channel& operator=(const Channel&) = delete;
-  ~Channel();  // closes at once; not from inside one of its own events (use retire)
+  SecureChannel(EventLoop& loop, ProcessFd fd, Events events);
+  SecureChannel(const SecureChannel&) = delete;
+  SecureChannel& operator=(const SecureChannel&) = delete;
+  ~SecureChannel();  // closes at once; not from inside one of its own events (use retire)
 
   void send(std::string_view message);  // queued; never blocks
 
   // Lets what is queued go out and the peer read it, then closes; events are over.
-  static void finish(std::unique_ptr<Channel> channel);
+  static void finish(std::unique_ptr<SecureChannel> channel);
   // Closes it as soon as no event of it is running.
-  static void retire(std::unique_ptr<Channel> channel);
+  static void retire(std::unique_ptr<SecureChannel> channel);
 
  private:
   void on_ready();

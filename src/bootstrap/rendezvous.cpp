@@ -117,9 +117,9 @@ class Host0 : public std::enable_shared_from_this<Host0> {
     }
     const UniqueId masked = mask(id_, a.secret);
     const uint32_t rank = a.rank;
-    auto channel = std::make_unique<Channel>(service_.loop(), std::move(a.fd), Channel::Events{});
+    auto channel = std::make_unique<SecureChannel>(service_.loop(), std::move(a.fd), SecureChannel::Events{});
     channel->send({masked.internal, sizeof masked.internal});
-    Channel::finish(std::move(channel));
+    SecureChannel::finish(std::move(channel));
     if (rank > 0 && rank < static_cast<uint32_t>(size_)) served_.insert(rank);
     if (static_cast<int>(served_.size()) == size_ - 1) end();
   }

@@ -47,8 +47,8 @@ void Ring::attach(Side side, ProcessFd fd) {
     if (closed_ || link.attached) return;
     link.attached = true;
     const auto self = weak_from_this();
-    link.channel = std::make_unique<Channel>(loop_, std::move(*shared),
-                                             Channel::Events{[self, side](std::string_view m) {
+    link.channel = std::make_unique<SecureChannel>(loop_, std::move(*shared),
+                                             SecureChannel::Events{[self, side](std::string_view m) {
                                                                if (auto s = self.lock())
                                                                  s->on_message(side, m);
                                                              },
@@ -118,9 +118,9 @@ std::vector<int> Ring::silent_ranks(uint32_t sequence) {
 }
 
 std::vector<std::string> Ring::all_gather(std::string_view mine, Deadline deadline) {
-  if (mine.size() > Channel::kMaxMessage / 2)
+  if (mine.size() > SecureChannel::kMaxMessage / 2)
     fail(Result::invalid_argument, "a text of {} bytes is too long for an exchange; {} is the most",
-         mine.size(), Channel::kMaxMessage / 2);
+         mine.size(), SecureChannel::kMaxMessage / 2);
   require_not_cancelled(deadline);
   std::unique_lock lock(mutex_);
   const uint32_t sequence = sequence_++;
@@ -217,7 +217,7 @@ void Ring::on_message(Side from, std::string_view message) {
 
 void Ring::on_end(Side side, int error) {
   Link& link = links_[side];
-  Channel::retire(std::move(link.channel));
+  SecureChannel::retire(std::move(link.channel));
   if (link.left || closed_) return;
   const int who = neighbour(side);
   News n;
@@ -282,9 +282,9 @@ void Ring::close(bool goodbye) {
     for (Link& link : links_) {
       if (goodbye && link.channel) {
         link.channel->send(Writer().u8(static_cast<uint8_t>(Type::goodbye)).take());
-        Channel::finish(std::move(link.channel));
+        SecureChannel::finish(std::move(link.channel));
       } else {
-        Channel::retire(std::move(link.channel));
+        SecureChannel::retire(std::move(link.channel));
       }
     }
     report_ = nullptr;

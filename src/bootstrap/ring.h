@@ -49,7 +49,7 @@ class Ring : public std::enable_shared_from_this<Ring> {
 
  private:
   struct Link {
-    std::unique_ptr<Channel> channel;
+    std::unique_ptr<SecureChannel> channel;
     bool attached = false;
     bool left = false;                 // said goodbye
     std::vector<std::string> waiting;  // for the connection

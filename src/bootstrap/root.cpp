@@ -115,7 +115,7 @@ Root::~Root() {
   service_.loop().cancel(timer_);
   for (auto& [n, m] : members_) {
     service_.loop().cancel(m.timer);
-    Channel::retire(std::move(m.channel));
+    SecureChannel::retire(std::move(m.channel));
   }
 }
 
@@ -123,8 +123,8 @@ void Root::admit(Arrival arrival) {
   const uint64_t n = ++arrivals_;
   Member& m = members_[n];
   m.timer = service_.loop().at(EventLoop::Clock::now() + kJoinTime, [this, n] { drop(members_.find(n)); });
-  m.channel = std::make_unique<Channel>(service_.loop(), std::move(arrival.fd),
-                                        Channel::Events{[self = weak_from_this(), n](std::string_view text) {
+  m.channel = std::make_unique<SecureChannel>(service_.loop(), std::move(arrival.fd),
+                                        SecureChannel::Events{[self = weak_from_this(), n](std::string_view text) {
                                                           if (auto s = self.lock()) s->on_message(n, text);
                                                         },
                                                         [self = weak_from_this(), n](int) {
@@ -135,7 +135,7 @@ void Root::admit(Arrival arrival) {
 void Root::drop(Members::iterator m) {
   if (m == members_.end()) return;
   service_.loop().cancel(m->second.timer);
-  Channel::retire(std::move(m->second.channel));
+  SecureChannel::retire(std::move(m->second.channel));
   members_.erase(m);
 }
 
@@ -282,7 +282,7 @@ void Root::finish(Result late_code, const std::string& late_text) {
   for (auto& [n, m] : members_) {
     service_.loop().cancel(std::exchange(m.timer, 0));
     if (!m.join) m.channel->send(Answer{late_code, late_text}.encode());  // it was about to say who it is
-    Channel::finish(std::move(m.channel));
+    SecureChannel::finish(std::move(m.channel));
   }
   members_.clear();
   by_rank_.clear();

@@ -59,7 +59,7 @@ class Root : public std::enable_shared_from_this<Root> {
 
  private:
   struct Member {
-    std::unique_ptr<Channel> channel;
+    std::unique_ptr<SecureChannel> channel;
     std::optional<Join> join;
     EventLoop::Handle timer = 0;
   };

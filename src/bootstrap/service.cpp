@@ -260,9 +260,9 @@ void Service::on_guest(GuestAt g) {
     const Accept accept = e->second.accept;  // it may close its own endpoint
     accept(std::move(arrival));
   } else if (const auto r = retired_.find(wanted); r != retired_.end()) {
-    auto channel = std::make_unique<Channel>(loop_, std::move(arrival.fd), Channel::Events{});
+    auto channel = std::make_unique<SecureChannel>(loop_, std::move(arrival.fd), SecureChannel::Events{});
     channel->send(r->second.message);
-    Channel::finish(std::move(channel));
+    SecureChannel::finish(std::move(channel));
   }
 }
 

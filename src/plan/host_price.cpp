@@ -241,7 +241,7 @@ class Pricing {
   const CallShape& call_;
   const PlanInputs& in_;
   const Constants& k_;
-  const uint64_t tile_;
+  uint64_t tile_ = 0;
   std::vector<Program> ranks_;
   Traffic traffic_;
   double longest_ = 0;  // bytes of the longest chunk, per channel

@@ -69,17 +69,17 @@ class FlowNetwork {
 
 }  // namespace
 
-HostRings::HostRings(const topology::Machine& m, std::vector<int> members, std::vector<HostPort> in_ports,
-                     std::vector<HostPort> out_ports)
+HostRings::HostRings(const topology::Machine& m, std::vector<int> members, std::vector<GatePort> in_ports,
+                     std::vector<GatePort> out_ports)
     : members_(std::move(members)),
       size_(static_cast<int>(members_.size())),
       in_ports_(static_cast<int>(in_ports.size())),
       out_ports_(static_cast<int>(out_ports.size())) {
   for (const topology::Link& l : m.links) capacity_.insert(capacity_.end(), 2, l.rate.gb_per_s);
   first_in_ = static_cast<int>(capacity_.size());
-  for (const HostPort& p : in_ports) capacity_.push_back(p.gbytes_per_s);
+  for (const GatePort& p : in_ports) capacity_.push_back(p.gbytes_per_s);
   first_out_ = static_cast<int>(capacity_.size());
-  for (const HostPort& p : out_ports) capacity_.push_back(p.gbytes_per_s);
+  for (const GatePort& p : out_ports) capacity_.push_back(p.gbytes_per_s);
   make_ways(m, in_ports, out_ports);
   choose_class();
   find_bundles();
@@ -101,8 +101,8 @@ HostRings::Way HostRings::way_of(const topology::Machine& m, const Path& p) cons
   return w;
 }
 
-void HostRings::make_ways(const topology::Machine& m, const std::vector<HostPort>& in_ports,
-                          const std::vector<HostPort>& out_ports) {
+void HostRings::make_ways(const topology::Machine& m, const std::vector<GatePort>& in_ports,
+                          const std::vector<GatePort>& out_ports) {
   std::map<int, std::vector<Path>> paths;  // of each node that is a member's
   std::vector<int> nodes;
   std::map<int, int> place;
@@ -117,7 +117,7 @@ void HostRings::make_ways(const topology::Machine& m, const std::vector<HostPort
   for (const int from : nodes)
     for (const int to : nodes) hops_.push_back(way_of(m, paths[from][at(to)]));
 
-  const auto to_port = [&](const HostPort& port, int member) {
+  const auto to_port = [&](const GatePort& port, int member) {
     const int node = members_[at(member)];
     if (port.node != kNone) return way_of(m, paths[node][at(port.node)]);
     return Way{PathClass::net, port.gbytes_per_s, {}, node, node, kNone};

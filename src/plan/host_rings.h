@@ -17,7 +17,7 @@ namespace muster {
 
 // A way between hosts: a network port; the NVSwitches of a domain; or, if node is kNone, a port of which
 // nothing is known.
-struct HostPort {
+struct GatePort {
   int node = topology::kNone;
   double gbytes_per_s = 0;
 };
@@ -33,8 +33,8 @@ class HostRings {
  public:
   // `members`: nodes (GPUs or NUMA nodes; a node may be several members'). `in_ports` and `out_ports` are
   // empty on a single host, and equal unless gates differ.
-  HostRings(const topology::Machine& m, std::vector<int> members, std::vector<HostPort> in_ports,
-            std::vector<HostPort> out_ports);
+  HostRings(const topology::Machine& m, std::vector<int> members, std::vector<GatePort> in_ports,
+            std::vector<GatePort> out_ports);
 
   // What no set of rings exceeds, GB/s: the smallest maximum flow to or from a member, on the links that
   // rings may use (every ring passes every cut), and what its neighbours allow. Infinite where no link is
@@ -79,8 +79,8 @@ class HostRings {
     return hop(from, to).path_class <= farthest_ && hop(from, to).open();
   }
   Way way_of(const topology::Machine& m, const topology::Path& p) const;
-  void make_ways(const topology::Machine& m, const std::vector<HostPort>& in_ports,
-                 const std::vector<HostPort>& out_ports);
+  void make_ways(const topology::Machine& m, const std::vector<GatePort>& in_ports,
+                 const std::vector<GatePort>& out_ports);
   void choose_class();
   void find_roof(const topology::Machine& m);
   void find_bundles();

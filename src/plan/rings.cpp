@@ -46,7 +46,7 @@ struct HostRanks {
 // Hosts alike in shape, members and neighbours: searched once.
 struct HostKind {
   HostRings rings;
-  std::vector<HostPort> in_ports, out_ports;
+  std::vector<GatePort> in_ports, out_ports;
   bool ports_at_both = false;
 };
 
@@ -131,14 +131,14 @@ double rate_of(const topology::Fabric& f, double gbit_per_s, double link_rate) {
 
 // Ports on the fabric, in their order: the rails. Where the fabric isn't known and some are made for such
 // traffic (InfiniBand, RoCE, EFA), the Ethernet ones serve something else.
-std::vector<HostPort> ports_of(const Machine& m, const topology::Fabric& f) {
+std::vector<GatePort> ports_of(const Machine& m, const topology::Fabric& f) {
   using topology::Network;
   const std::vector<int> all = m.all(topology::Kind::port);
   const bool fast = std::any_of(all.begin(), all.end(), [&](int p) {
     const Network n = m.port(p).network;
     return n == Network::infiniband || n == Network::roce || n == Network::efa;
   });
-  std::vector<HostPort> ports;
+  std::vector<GatePort> ports;
   for (const int p : all) {
     const topology::Port& port = m.port(p);
     const bool fits = f.network == Network::unknown
@@ -152,7 +152,7 @@ std::vector<HostPort> ports_of(const Machine& m, const topology::Fabric& f) {
   return ports;
 }
 
-std::vector<HostPort> ways_through(Gate gate, const Machine& m, const topology::Fabric& f) {
+std::vector<GatePort> ways_through(Gate gate, const Machine& m, const topology::Fabric& f) {
   if (gate == Gate::ports) return ports_of(m, f);
   if (gate == Gate::nvswitch) return {{m.all(topology::Kind::nvswitch).front(), kInfinite}};
   return {};
@@ -312,7 +312,7 @@ RingChannel join_hosts(const std::vector<HostRanks>& hosts, const std::vector<Ho
       std::swap(ring.in_port, ring.out_port);
     }
     if (hosts.size() > 1) {
-      const auto node = [](const std::vector<HostPort>& ports, int p, Gate gate) {
+      const auto node = [](const std::vector<GatePort>& ports, int p, Gate gate) {
         return gate == Gate::ports ? ports[at(p)].node : kNone;
       };
       Crossing &in = crossings[(h + hosts.size() - 1) % hosts.size()], &out = crossings[h];

@@ -139,7 +139,7 @@ class Compiler {
   }
 
   void place(const Ref& r, bool destination, uint64_t message) {
-    Place p;
+    StepPlace p;
     p.raw = r.raw && weigh_;
     if (destination)
       p.streams = r.kind == Ref::Kind::slot ? (message >= plan_.choice.stream_slots ? kStreamSlot : 0)
@@ -147,13 +147,13 @@ class Compiler {
     p.buffer = r.buffer;
     p.peer = r.peer;
     switch (r.kind) {
-      case Ref::Kind::local: p.kind = Place::Kind::local; break;
-      case Ref::Kind::window: p.kind = Place::Kind::window; break;
+      case Ref::Kind::local: p.kind = StepPlace::Kind::local; break;
+      case Ref::Kind::window: p.kind = StepPlace::Kind::window; break;
       case Ref::Kind::slot:
         if (message > transport_->slot_bytes())
           fail(Result::internal_error, "{} {}: a message of {} bytes does not fit a slot of {}", program_.algorithm, name_of(program_.coll),
                message, transport_->slot_bytes());
-        p.kind = destination ? Place::Kind::send : Place::Kind::receive;
+        p.kind = destination ? StepPlace::Kind::send : StepPlace::Kind::receive;
         if (destination) {
           p.sender = &transport_->sender(r.peer, r.lane, message);
           plan_.sends.push_back({p.sender, r.peer, message <= kHalfBytes && !answers_[static_cast<size_t>(r.peer)]});

@@ -18,7 +18,7 @@ inline constexpr uint32_t kMostPlaces = 64;
 
 enum : uint8_t { kStreamOutput = 1, kStreamSlot = 2 };
 
-struct Place {
+struct StepPlace {
   enum class Kind : uint8_t { local, send, receive, window };
   Kind kind = Kind::local;
   bool raw = false;      // the factor of pre_mul_sum is applied when it is read
@@ -65,7 +65,7 @@ struct CompiledPlan {
   std::vector<CompiledChannel> channels;
   std::vector<CompiledLoop> loops;
   std::vector<CompiledStep> steps;
-  std::vector<Place> places;
+  std::vector<StepPlace> places;
   struct Receive {
     SlotReceiver* from;
     int32_t peer;

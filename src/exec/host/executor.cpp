@@ -151,18 +151,18 @@ bool Run::advance_short() {
     if (!ready(s)) return short_step_ != before;
     check_fingerprints(s, fingerprint);
     if (s.pieces != 0) {
-      const Place* const places = &plan_.places[s.place];
+      const StepPlace* const places = &plan_.places[s.place];
       const uint32_t n = uint32_t{s.sources} + s.destinations;
       const uint64_t bytes = s.longest * element;
       void* at[2 * kMostPlaces];
       uint64_t weighted = 0, streamed = 0;
       for (uint32_t i = 0; i != n; ++i) {
-        const Place& p = places[i];
+        const StepPlace& p = places[i];
         switch (p.kind) {
-          case Place::Kind::local: at[i] = buffers_[p.buffer] + p.offset; break;
-          case Place::Kind::receive: at[i] = const_cast<std::byte*>(p.receiver->peek(bytes)); break;
-          case Place::Kind::send: at[i] = p.sender->acquire(bytes); break;
-          case Place::Kind::window: at[i] = (p.buffer == kInput ? windows_.input : windows_.output)[p.peer] + p.offset; break;
+          case StepPlace::Kind::local: at[i] = buffers_[p.buffer] + p.offset; break;
+          case StepPlace::Kind::receive: at[i] = const_cast<std::byte*>(p.receiver->peek(bytes)); break;
+          case StepPlace::Kind::send: at[i] = p.sender->acquire(bytes); break;
+          case StepPlace::Kind::window: at[i] = (p.buffer == kInput ? windows_.input : windows_.output)[p.peer] + p.offset; break;
         }
         weighted |= uint64_t{p.raw} << (i & 63);
       }
@@ -185,7 +185,7 @@ bool Run::step(const CompiledLoop& loop, const CompiledStep& s, uint64_t tile) {
   const uint64_t fingerprint = fingerprints_[loop.message < 0 ? 0 : loop.message] ^ s.mark;
   check_fingerprints(s, fingerprint);
 
-  const Place* const places = &plan_.places[s.place];
+  const StepPlace* const places = &plan_.places[s.place];
   const uint32_t nsrc = s.sources, n = nsrc + s.destinations;
   const uint64_t* const lengths = &plan_.lengths[s.length];
   const auto piece = [&](uint32_t j) { return lengths[j] > begin ? std::min(lengths[j] - begin, plan_.tile) : 0; };
@@ -201,12 +201,12 @@ bool Run::step(const CompiledLoop& loop, const CompiledStep& s, uint64_t tile) {
     void* at[2 * kMostPlaces];
     uint64_t weighted = 0, streamed = 0;
     for (uint32_t i = 0; i < n; ++i) {
-      const Place& p = places[i];
+      const StepPlace& p = places[i];
       switch (p.kind) {
-        case Place::Kind::local: at[i] = buffers_[p.buffer] + offsets[i] + shift; break;
-        case Place::Kind::receive: at[i] = const_cast<std::byte*>(p.receiver->peek(message)) + in_message; break;
-        case Place::Kind::send: at[i] = p.sender->acquire(message) + in_message; break;
-        case Place::Kind::window: at[i] = (p.buffer == kInput ? windows_.input : windows_.output)[p.peer] + offsets[i] + shift; break;
+        case StepPlace::Kind::local: at[i] = buffers_[p.buffer] + offsets[i] + shift; break;
+        case StepPlace::Kind::receive: at[i] = const_cast<std::byte*>(p.receiver->peek(message)) + in_message; break;
+        case StepPlace::Kind::send: at[i] = p.sender->acquire(message) + in_message; break;
+        case StepPlace::Kind::window: at[i] = (p.buffer == kInput ? windows_.input : windows_.output)[p.peer] + offsets[i] + shift; break;
       }
       weighted |= uint64_t{p.raw} << (i & 63);
       if (i >= nsrc) streamed |= uint64_t{(p.streams & streams_) != 0} << (i - nsrc);
