@@ -129,6 +129,90 @@ TEST(Prediction, NothingBeatsTheRoof) {
       }
 }
 
+// Where hosts are uneven, and where each GPU isn't joined with each.
+TEST(Prediction, NothingBeatsTheRoofOnIrregularMachinesEither) {
+  const std::string one =
+      R"({"name": "small", "host": {"gpus": 1, "gpu": "H100", "nics": 1, "network": "infiniband", "gbit_per_s": 400, "pci_generation": 5}})";
+  std::vector<Links> all;
+  all.push_back(links_of_cluster(cluster(R"({"name": "large", "ready": "dgx-h100"}, )" + one)));
+  const topology::Cluster two = cluster(R"({"count": 2, "name": "node", "ready": "dgx-h100"})");
+  for (const size_t ranks : {9u, 11u, 15u}) {
+    std::vector<RankPlace> places = all_gpus(two);
+    places.resize(ranks);
+    all.push_back(links_of(two, places));
+  }
+  for (const Links& l : all)
+    for (const Coll coll : kCollectives)
+      for (const uint64_t bytes : {uint64_t{1} << 10, uint64_t{1} << 20, uint64_t{1} << 30}) {
+        const Prediction p = predict(call_of(coll, bytes, l.spread.ranks), l);
+        for (const Candidate& c : p.candidates)
+          if (c.known) {
+            EXPECT_TRUE(std::isfinite(c.price.us())) << name_of(coll) << " by " << c.algorithm;
+            EXPECT_GE(c.price.us(), p.roof.us * (1 - 1e-9))
+                << name_of(coll) << " by " << c.algorithm << " of " << bytes << " on " << l.spread.ranks
+                << " ranks";
+          }
+      }
+}
+
+// Everybody to everybody crosses the sockets far more often than a ring does.
+TEST(Prediction, RingsWhereLinksAreShared) {
+  for (
+      const char* host :
+      {R"({"gpus": 8, "gpu": "A100", "numa_nodes": 2, "cpu": "epyc", "pci_generation": 4, "gpus_per_pci_switch": 2})",
+       R"({"gpus": 4, "gpu": "A40", "numa_nodes": 2, "cpu": "skylake", "pci_generation": 4, "host_bridges": 4})"}) {
+    const Links l = links_of_cluster(cluster(fmt::format(R"({{"name": "node", "host": {}}})", host)));
+    EXPECT_LT(l.exchange, l.rings) << host;
+    EXPECT_EQ(predict(call_of(Coll::all_reduce, 1 << 30, l.spread.ranks), l).best()->algorithm, "ring")
+        << host;
+  }
+  // 8 GPUs, 4 on each socket: of the 7 others of each 4 are behind the link between sockets, 16 pairs each
+  // way.
+  const Links l = links_of_cluster(cluster(
+      R"({"name": "node", "host": {"gpus": 8, "gpu": "A100", "numa_nodes": 2, "cpu": "skylake", "pci_generation": 4, "gpus_per_pci_switch": 2}})"));
+  EXPECT_NEAR(l.exchange, 7 * 10.0 / 16, 1e-9);
+}
+
+TEST(Links, HostsOfOneNvlinkDomainAreOne) {
+  const Links l = links_of_cluster(cluster(R"({"count": 18, "name": "node", "ready": "gb200-nvl72"})",
+                                           R"({"hosts_per_nvlink_domain": 18})"));
+  EXPECT_EQ(l.spread.hosts, 1);
+  EXPECT_EQ(l.spread.per_host, 72);
+  EXPECT_NEAR(l.rings, 721.8, 0.1);
+}
+
+TEST(Links, NoPortsAreMadeUp) {
+  try {
+    links_of_cluster(cluster(R"({"count": 2, "name": "node", "host": {"gpus": 4, "gpu": "L40S"}})"));
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("without network ports"), std::string::npos) << e.what();
+  }
+}
+
+// All that leaves a leaf shares its uplinks; a ring leaves each leaf once.
+TEST(Price, OfOversubscribedUplinks) {
+  const char* const hosts = R"({"count": 8, "name": "node", "ready": "dgx-h100"})";
+  const Links full = links_of_cluster(cluster(hosts, R"({"hosts_per_leaf": 4})"));
+  const Links half = links_of_cluster(cluster(hosts, R"({"hosts_per_leaf": 4, "oversubscription": 2})"));
+  const auto price = [](const Links& l, Coll coll, const char* algorithm) {
+    return gpu_price(*work_of(*find_algorithm(coll, algorithm), l.spread, 1 << 30), l, Protocol::simple,
+                     Constants::built_in())
+        .transfer_us;
+  };
+  EXPECT_NEAR(price(half, Coll::all_to_all, "pairwise") - price(full, Coll::all_to_all, "pairwise"),
+              8.0 * 56 / 64 * (1 << 30) / full.ports / 1e3, 1);
+  EXPECT_EQ(price(half, Coll::all_reduce, "ring"), price(full, Coll::all_reduce, "ring"));
+}
+
+// One GPU has its share of the host's ports: 1 of 8.
+TEST(Price, OfARootsPort) {
+  const Links l = links_of_ready("dgx-h100", 2);
+  const Price p = gpu_price(*work_of(*find_algorithm(Coll::gather, "direct"), l.spread, 1 << 30), l,
+                            Protocol::simple, Constants::built_in());
+  EXPECT_NEAR(p.far_gbytes_per_s, l.ports / 8, 1e-9);
+}
+
 TEST(Prediction, TheBestIsTheCheapestThatCan) {
   const Links l = links_of_ready("dgx-h100", 2);
   const Prediction p = predict(call_of(Coll::all_reduce, 1 << 20, 16), l);

@@ -113,6 +113,7 @@ TEST_F(ProgramTool, SaysWhatIsWrong) {
       {"--algorithm ring --collective send_recv --ranks 3", "--collective send_recv: there is no such collective. There are: all_reduce"},
       {"--algorithm chain --collective reduce --ranks 3 --root 3", "--root 3 is not in 0..2"},
       {"--algorithm bruck --collective all_reduce --ranks 3 --channels 2", "--channels 2: bruck has one"},
+      {"--algorithm ring --collective all_reduce --ranks 1024 --channels 64", "has more than 400000 steps on all ranks"},
       {wrong + " --name a,b", "--name 'a,b'"},
       {file("none.json"), "ENOENT"},
       {write("x.json", "[]"), "x.json:1:1: an object is wanted, not a list"},

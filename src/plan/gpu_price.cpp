@@ -88,7 +88,11 @@ Price gpu_price(const Work& w, const Links& l, Protocol protocol, const Constant
   double near = (w.ring || w.tree ? l.rings : l.exchange) * link_share(l.near, k);
   if (w.tree) near *= k.of("gpu.tree.share", names.sm);
   p.near_gbytes_per_s = l.spread.per_host > 1 ? share(protocol, near, most, k) : 0;
-  p.far_gbytes_per_s = l.spread.hosts > 1 ? share(protocol, l.ports, most, k) : 0;
+  // What a host reaches: of the ports that its ranks at work have, and of the leaf's uplinks.
+  const double ports =
+      w.far_ranks > 0 ? l.ports * std::min(1.0, static_cast<double>(w.far_ranks) / l.port_count) : l.ports;
+  const double uplinks = l.ports * (w.ring ? l.hosts_per_leaf : 1) / l.oversubscription;
+  p.far_gbytes_per_s = l.spread.hosts > 1 ? share(protocol, std::min(ports, uplinks), most, k) : 0;
   const double near_us = w.near_bytes > 0 ? w.near_bytes / (p.near_gbytes_per_s * kBytesPerMicrosecond) : 0;
   const double far_us = w.far_bytes > 0 ? w.far_bytes / (p.far_gbytes_per_s * kBytesPerMicrosecond) : 0;
   p.transfer_us = w.flows ? std::max(near_us, far_us) : near_us + far_us;

@@ -54,10 +54,31 @@ void add_ports(const Cluster& c, const Machine& m, const std::vector<int>& gpus,
     h.ports += std::min(reached, path.rate.gb_per_s);
     h.network = c.fabric.network != Network::unknown ? c.fabric.network : m.port(port).network;
   }
-  h.port_count = std::max(1, static_cast<int>(used.size()));
-  if (used.empty())
-    h.ports = (c.fabric.gbit_per_s > 0 ? c.fabric.gbit_per_s / 8 : default_network_rate().gb_per_s) *
-              k("gpu.network.share");
+  h.port_count = static_cast<int>(used.size());
+}
+
+// What each member exchanges with all the others at once, alike with each: every link carries the pairs whose
+// path it is on.
+double exchange_of(const Machine& m, const std::vector<int>& members) {
+  const double infinite = std::numeric_limits<double>::infinity();
+  std::map<std::pair<int, bool>, int> pairs;  // by link and direction
+  for (const int from : members) {
+    const std::vector<Path> paths = paths_from(m, from);
+    for (const int to : members) {
+      if (from == to) continue;
+      const Path& path = paths[static_cast<size_t>(to)];
+      if (path.path_class == PathClass::dis) return 0;
+      for (size_t i = 0; i < path.links.size(); ++i) {
+        const bool forward = m.links[static_cast<size_t>(path.links[i])].a == path.nodes[i];
+        ++pairs[{path.links[i], forward}];
+      }
+    }
+  }
+  double exchange = infinite;
+  for (const auto& [link, count] : pairs)
+    exchange = std::min(exchange, m.links[static_cast<size_t>(link.first)].rate.gb_per_s *
+                                      static_cast<double>(members.size() - 1) / count);
+  return exchange;
 }
 
 HostLinks links_of_host(const Cluster& c, int host, const std::vector<int>& gpus, const Constants& k) {
@@ -79,15 +100,23 @@ HostLinks links_of_host(const Cluster& c, int host, const std::vector<int>& gpus
     h.near = near_of(rings.inside);
   }
   h.switched = !m.all(Kind::nvswitch).empty();
-  h.exchange = std::numeric_limits<double>::infinity();
+  std::vector<int> members;
   for (const int gpu : gpus) {
-    const int node = all[static_cast<size_t>(gpu)];
-    const int sm = m.gpu(node).sm;
+    members.push_back(all[static_cast<size_t>(gpu)]);
+    const int sm = m.gpu(members.back()).sm;
     if (sm > 0 && (h.sm == 0 || sm < h.sm)) h.sm = sm;
-    h.exchange = std::min(h.exchange, h.near == Near::nvlink ? nvlinks_of(m, node).rate.gb_per_s : h.rings);
   }
+  h.exchange = exchange_of(m, members);
   add_ports(c, m, gpus, k, h);
   return h;
+}
+
+// Are all hosts joined by the same NVSwitches?
+bool in_one_domain(const Cluster& c, std::span<const RankPlace> ranks) {
+  const int size = c.fabric.hosts_per_nvlink_domain;
+  return size > 1 && std::all_of(ranks.begin(), ranks.end(), [&](const RankPlace& r) {
+           return r.host / size == ranks.front().host / size;
+         });
 }
 
 }  // namespace
@@ -140,6 +169,23 @@ Links links_of(const Cluster& c, std::span<const RankPlace> ranks, const Constan
     first = false;
   }
   if (l.spread.hosts == 0) fail(Result::invalid_argument, "there are no ranks");
+  if (l.spread.hosts > 1 && in_one_domain(c, ranks)) {
+    l.spread = {l.spread.ranks, 1, l.spread.ranks};
+    l.near = Near::nvlink;
+    l.switched = true;
+    const Rings rings = find_rings(c, ranks);
+    l.rings = rings.gbytes_per_s();
+    l.near_channels = static_cast<int>(rings.channels.size());
+  } else if (l.spread.hosts > 1) {
+    if (l.port_count == 0)
+      fail(Result::invalid_argument,
+           "nothing joins the hosts: there is one without network ports. Describe its cards "
+           "(docs/topology.md), or plan for one host (--ranks)");
+    if (c.fabric.hosts_per_leaf > 0 && l.spread.hosts > c.fabric.hosts_per_leaf) {
+      l.oversubscription = std::max(1.0, c.fabric.oversubscription);
+      l.hosts_per_leaf = c.fabric.hosts_per_leaf;
+    }
+  }
   return l;
 }
 

@@ -28,9 +28,14 @@ struct Links {
   // all ports that the host's ranks use.
   double rings = 0, exchange = 0, ports = 0;
   topology::Network network = topology::Network::unknown;
+  // Of what a leaf's ports carry its uplinks carry one in so many; 1 where all hosts are at one leaf. A ring
+  // goes up once per leaf only.
+  double oversubscription = 1;
+  int hosts_per_leaf = 1;
 };
 
-// O(distinct hosts * search + hosts). Throws invalid_argument for places that aren't there or have no GPU.
+// Hosts that NVSwitches join count as one. O(distinct hosts * search + hosts). Throws invalid_argument for
+// places that aren't there or have no GPU, and where nothing joins the hosts.
 Links links_of(const topology::Cluster& cluster, std::span<const RankPlace> ranks,
                const Constants& constants = Constants::built_in());
 

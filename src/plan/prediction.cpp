@@ -26,7 +26,7 @@ Roof roof_of(const CallShape& call, const Links& l, double data, const Constants
     case Coll::gather:
     case Coll::scatter:
       rank = (n - 1) / n * data;
-      host = (hosts - 1) / hosts * data;
+      host = (n - g) / n * data;
       break;
     case Coll::all_to_all:
       rank = (n - 1) / n * data;
@@ -42,6 +42,10 @@ Roof roof_of(const CallShape& call, const Links& l, double data, const Constants
   const double near_us = l.spread.per_host > 1 ? rank / near / 1e3 : 0;
   const double far_us = l.spread.hosts > 1 ? host / l.ports / 1e3 : 0;
   Roof r;
+  if (n == 1) {
+    r.what = "nothing: there is one rank";
+    return r;
+  }
   r.us = std::max(near_us, far_us);
   r.what = far_us > near_us
                ? fmt::format("the ports of a host together: {:.4g} GB/s each way", l.ports)

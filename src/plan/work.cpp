@@ -31,9 +31,19 @@ void round_of_all(Work& w, const Spread& s, double rounds) {
   (s.hosts > 1 ? w.far_rounds : w.near_rounds) += rounds;
 }
 
+// Partners at distances that are powers of two are on the same host for the short ones, if hosts are full and
+// their ranks a power of two; else all are taken to be on other hosts.
+bool by_hosts(const Spread& s) {
+  return s.hosts == 1 ||
+         (s.ranks == s.hosts * s.per_host && std::has_single_bit(static_cast<unsigned>(s.per_host)));
+}
+double near_levels(const Spread& s, double levels) {
+  return by_hosts(s) ? std::min(levels, log2_up(s.per_host)) : 0;
+}
+
 // Messages to ranks at distances 1, 2, 4 ...
 void log_rounds(Work& w, const Spread& s, double times) {
-  const double all = log2_up(s.ranks), near = std::min(all, log2_up(s.per_host));
+  const double all = log2_up(s.ranks), near = near_levels(s, all);
   w.near_rounds += times * near;
   w.far_rounds += times * (all - near);
 }
@@ -45,8 +55,8 @@ struct Sizes {
 // Double trees send as many messages one after the other as a tree is deep.
 double tree_rounds(int nodes) { return log2_up(nodes); }
 
-// Bytes that pass a node of double trees in one direction while an all-reduce of `bytes` goes up and down: inner
-// nodes of one tree are leaves of the other, and have two children where there are enough.
+// Bytes that pass a node of double trees in one direction while an all-reduce of `bytes` goes up and down:
+// inner nodes of one tree are leaves of the other, and have two children where there are enough.
 double tree_bytes(int nodes, double bytes) {
   return nodes == 1 ? 0 : nodes == 2 ? bytes : nodes == 3 ? 1.5 * bytes : 2 * bytes;
 }
@@ -69,11 +79,12 @@ std::optional<Work> all_reduce(std::string_view name, const Spread& s, const Siz
     w.combined_bytes = 2 * (b.n - 1) * b.chunk;
   } else if (name == "doubling") {
     const double fold = std::has_single_bit(static_cast<unsigned>(s.ranks)) ? 0 : 2;
-    const double levels = std::floor(std::log2(b.n)), near = std::min(levels, log2_up(s.per_host));
-    w.near_rounds = near + fold;
-    w.far_rounds = levels - near;
-    w.near_bytes = (near + fold / 2) * b.data;
-    w.far_bytes = s.per_host * (levels - near) * b.data;
+    const double levels = std::floor(std::log2(b.n)), near = near_levels(s, levels);
+    const double near_fold = by_hosts(s) ? fold : 0, far_fold = fold - near_fold;
+    w.near_rounds = near + near_fold;
+    w.far_rounds = levels - near + far_fold;
+    w.near_bytes = (near + near_fold / 2) * b.data;
+    w.far_bytes = s.per_host * (levels - near + far_fold / 2) * b.data;
     w.messages = levels + fold / 2;
     w.combined_bytes = 2 * (levels + fold / 2) * b.data;
   } else if (name == "halving_doubling") {
@@ -151,12 +162,15 @@ std::optional<Work> broadcast_or_reduce(std::string_view name, bool combines, co
     round_of_all(w, s, 1);
     w.near_bytes = (s.per_host - 1) * b.data;
     w.far_bytes = (b.n - s.per_host) * b.data;
+    w.far_ranks = 1;
     w.messages = b.n - 1;
     if (combines) w.combined_bytes = b.n * b.data;
   } else if (name == "binomial") {
     log_rounds(w, s, 1);
-    w.near_bytes = log2_up(s.per_host) * b.data;
-    w.far_bytes = (log2_up(s.ranks) - std::min(log2_up(s.ranks), log2_up(s.per_host))) * b.data;
+    const double near = near_levels(s, log2_up(s.ranks));
+    w.near_bytes = near * b.data;
+    w.far_bytes = (log2_up(s.ranks) - near) * b.data;
+    w.far_ranks = 1;
     w.messages = log2_up(s.ranks);
     if (combines) w.combined_bytes = (1 + log2_up(s.ranks)) * b.data;
   } else if (name == "chain") {
@@ -199,6 +213,7 @@ std::optional<Work> rooted_parts(std::string_view name, const Spread& s, const S
   Work w;
   w.near_bytes = (s.per_host - 1) * b.chunk;
   w.far_bytes = (b.n - s.per_host) * b.chunk;
+  w.far_ranks = 1;
   if (name == "direct") {
     round_of_all(w, s, 1);
     w.messages = b.n - 1;

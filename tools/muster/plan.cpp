@@ -138,7 +138,12 @@ std::string text_of(const Prediction& p, uint64_t bytes) {
       fmt::format("{} of {}B, {}: ", name_of(p.call.coll), size_text(bytes), name_of(p.call.type)) +
       links_text(p.links);
   const Candidate* const best = p.best();
-  if (!best) return text + "no algorithm serves\n";
+  if (!best) {
+    text += "no algorithm serves:\n";
+    for (const Candidate& c : p.candidates)
+      text += fmt::format("{:<18} {:<8} {}\n", c.algorithm, name_of(c.protocol), c.obstacle);
+    return text;
+  }
   text += fmt::format("\nchosen     {} ({}), {}, {} channel{}, messages of up to {}B\n", best->algorithm,
                       best->known->idea, name_of(best->protocol), best->channels,
                       best->channels == 1 ? "" : "s", size_text(best->chunk_bytes));
@@ -349,7 +354,8 @@ int plan(const PlanCommand& o) {
            first.candidates.empty() ? "there is none" : first.candidates.front().obstacle);
     const PlanRun run(cluster, places, first, *first.best());
     if (o.program || o.dot) return show_programs(o, run, links.spread.ranks);
-    return say(text_of(first, rows.front().bytes) + simulated(o, run, first)), 0;
+    say(text_of(first, rows.front().bytes));
+    return say(simulated(o, run, first)), 0;
   }
   if (o.json)
     say(json_text(rows));

@@ -64,7 +64,15 @@ ProgramSet built_in(const ProgramOptions& o) {
   Choice choice;
   choice.algorithm = a;
   choice.channels = o.channels;
-  for (int r = 0; r < o.ranks; ++r) set.programs.push_back(program_of(choice, {o.ranks, r, o.root}));
+  size_t steps = 0;  // checked while they are made: all at once may be more than memory holds
+  for (int r = 0; r < o.ranks; ++r) {
+    set.programs.push_back(program_of(choice, {o.ranks, r, o.root}));
+    for (const Channel& c : set.programs.back().channels)
+      for (const Loop& l : c.loops) steps += l.steps.size();
+    if (steps > kMostProgramSteps)
+      fail(Result::invalid_argument, "{} of {} ranks and {} channels has more than {} steps on all ranks: take fewer of either", a->name, o.ranks,
+           o.channels, kMostProgramSteps);
+  }
   return set;
 }
 
