@@ -21,12 +21,12 @@ namespace {
 constexpr const char* kDaemonsFile = "/var/run/nvidia-topologyd/virtualTopology.xml";
 
 const topology::Machine& seen() {
-  static const topology::Machine m = [] {
+  static const topology::Machine* const m = [] {  // never deleted: threads in the background outlive static objects
     topology::DetectOptions options;
     if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) options.visible_gpus = visible;  // NOLINT(concurrency-mt-unsafe)
-    return topology::detect(options);
+    return new topology::Machine(topology::detect(options));
   }();
-  return m;
+  return *m;
 }
 
 void write_file(const std::string& path, std::string_view text) {

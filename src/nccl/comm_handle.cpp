@@ -15,7 +15,7 @@ namespace {
 
 // Closed while a thread was in one of their calls.
 std::mutex g_lingering_mutex;
-std::vector<CommHandle*> g_lingering;
+std::vector<CommHandle*>& g_lingering = *new std::vector<CommHandle*>;  // threads outlive static objects
 
 template <class T>
 void close_all(HandleTable<T, kMostRegistrations>& table, std::vector<T*>& open) {

@@ -72,8 +72,9 @@ Constants Constants::read(std::string_view text, const std::string& name) {
 }
 
 const Constants& Constants::built_in() {
-  static const Constants all = read(kBuiltInConstants, "constants.tsv");
-  return all;
+  // Never deleted: threads in the background outlive static objects.
+  static const Constants* const all = new Constants(read(kBuiltInConstants, "constants.tsv"));
+  return *all;
 }
 
 void Constants::override_with(const Constants& profile, const std::string& name) {
