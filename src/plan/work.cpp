@@ -63,20 +63,14 @@ double tree_bytes(int nodes, double bytes) {
 
 std::optional<Work> all_reduce(std::string_view name, const Spread& s, const Sizes& b) {
   Work w;
-  w.combined_bytes = b.data;
   if (name == "one_shot") {
     round_of_all(w, s, 1);
     spread_evenly(w, s, (b.n - 1) * b.data);
-    w.messages = b.n - 1;
-    w.combined_bytes = b.n * b.data;
   } else if (name == "direct") {
     round_of_all(w, s, 2);
     spread_evenly(w, s, 2 * (b.n - 1) * b.chunk);
-    w.messages = 2 * (b.n - 1);
   } else if (name == "ring") {
     along_ring(w, s, 2 * (b.n - 1), 2 * (b.n - 1) * b.chunk);
-    w.messages = 2 * (b.n - 1);
-    w.combined_bytes = 2 * (b.n - 1) * b.chunk;
   } else if (name == "doubling") {
     const double fold = std::has_single_bit(static_cast<unsigned>(s.ranks)) ? 0 : 2;
     const double levels = std::floor(std::log2(b.n)), near = near_levels(s, levels);
@@ -85,8 +79,6 @@ std::optional<Work> all_reduce(std::string_view name, const Spread& s, const Siz
     w.far_rounds = levels - near + far_fold;
     w.near_bytes = (near + near_fold / 2) * b.data;
     w.far_bytes = s.per_host * (levels - near + far_fold / 2) * b.data;
-    w.messages = levels + fold / 2;
-    w.combined_bytes = 2 * (levels + fold / 2) * b.data;
   } else if (name == "halving_doubling") {
     const double fold = std::has_single_bit(static_cast<unsigned>(s.ranks)) ? 0 : 2;
     const double size = std::exp2(std::floor(std::log2(b.n)));
@@ -96,19 +88,13 @@ std::optional<Work> all_reduce(std::string_view name, const Spread& s, const Siz
     const double hosts = std::min(size, std::exp2(std::floor(std::log2(s.hosts))));
     w.far_bytes = s.per_host * 2 * b.data * (1 - 1 / hosts);
     w.near_bytes = 2 * b.data / hosts * (1 - hosts / size) + fold / 2 * b.data;
-    w.messages = 2 * std::log2(size) + fold / 2;
-    w.combined_bytes = 2 * b.data * (1 - 1 / size) + fold * b.data;
   } else if (name == "bruck") {
     log_rounds(w, s, 2);
     spread_evenly(w, s, 2 * (b.n - 1) * b.chunk);
-    w.messages = 2 * log2_up(s.ranks);
-    w.combined_bytes = 2 * (b.n - 1) * b.chunk;
   } else if (name == "tree" && s.hosts == 1) {  // each rank is a node
     w.tree = true;
     w.near_rounds = 2 * tree_rounds(s.ranks);
     w.near_bytes = tree_bytes(s.ranks, b.data);
-    w.messages = 4;
-    w.combined_bytes = 1.5 * b.data;
   } else if (name == "hierarchical" || name == "tree") {
     const double g = s.per_host, k = s.hosts;
     w.tree = name == "tree";
@@ -116,8 +102,6 @@ std::optional<Work> all_reduce(std::string_view name, const Spread& s, const Siz
     w.far_rounds = w.tree ? 2 * tree_rounds(s.hosts) : 2 * (k - 1);
     w.near_bytes = 2 * (g - 1) / g * b.data;
     w.far_bytes = w.tree ? tree_bytes(s.hosts, b.data) : 2 * (k - 1) / k * b.data;
-    w.messages = 2 * (g - 1) * (w.tree ? 2 : k) + (w.tree ? 3 : 2 * (k - 1));
-    w.combined_bytes = b.data + (w.tree ? 4 : 2 * (k - 1) / k) * b.data / g;
   } else {
     return std::nullopt;
   }
@@ -127,27 +111,20 @@ std::optional<Work> all_reduce(std::string_view name, const Spread& s, const Siz
 std::optional<Work> gather_or_scatter_of_all(std::string_view name, bool combines, const Spread& s,
                                              const Sizes& b) {
   Work w;
-  w.messages = b.n - 1;
   if (name == "direct") {
     round_of_all(w, s, 1);
     spread_evenly(w, s, (b.n - 1) * b.chunk);
-    if (combines) w.combined_bytes = b.data;
   } else if (name == "ring") {
     along_ring(w, s, b.n - 1, (b.n - 1) * b.chunk);
-    if (combines) w.combined_bytes = 2 * (b.n - 1) * b.chunk;
   } else if (name == "bruck") {
     log_rounds(w, s, 1);
     spread_evenly(w, s, (b.n - 1) * b.chunk);
-    w.messages = log2_up(s.ranks);
-    if (combines) w.combined_bytes = 2 * (b.n - 1) * b.chunk;
   } else if (name == "hierarchical") {
     const double g = s.per_host, k = s.hosts;
     w.near_rounds = g > 1 ? (combines ? 1 : 2) : 0;
     w.far_rounds = k - 1;
     w.near_bytes = (g - 1) * k * b.chunk;
     w.far_bytes = g * (k - 1) * b.chunk;
-    w.messages = (g - 1) * k + k - 1;
-    if (combines) w.combined_bytes = b.data + 2 * (k - 1) * b.chunk;
   } else {
     return std::nullopt;
   }
@@ -157,42 +134,32 @@ std::optional<Work> gather_or_scatter_of_all(std::string_view name, bool combine
 std::optional<Work> broadcast_or_reduce(std::string_view name, bool combines, const Spread& s,
                                         const Sizes& b) {
   Work w;
-  w.messages = 1;
   if (name == "direct") {  // the root's links carry all
     round_of_all(w, s, 1);
     w.near_bytes = (s.per_host - 1) * b.data;
     w.far_bytes = (b.n - s.per_host) * b.data;
     w.far_ranks = 1;
-    w.messages = b.n - 1;
-    if (combines) w.combined_bytes = b.n * b.data;
   } else if (name == "binomial") {
     log_rounds(w, s, 1);
     const double near = near_levels(s, log2_up(s.ranks));
     w.near_bytes = near * b.data;
     w.far_bytes = (log2_up(s.ranks) - near) * b.data;
     w.far_ranks = 1;
-    w.messages = log2_up(s.ranks);
-    if (combines) w.combined_bytes = (1 + log2_up(s.ranks)) * b.data;
   } else if (name == "chain") {
     along_ring(w, s, b.n - 1, b.data);
-    if (combines) w.combined_bytes = 2 * b.data;
   } else if (name == "scatter_gather") {
     round_of_all(w, s, 2);
     // The root's links carry its slices and, as everybody's, one slice to or from each.
     w.near_bytes = (s.per_host - 1) * b.chunk * (combines ? 1 : 2);
     w.far_bytes =
         (s.hosts > 1 ? 1 : 0) * ((b.n - s.per_host) * b.chunk + s.per_host * (b.n - s.per_host) * b.chunk);
-    w.messages = 2 * (b.n - 1);
     if (combines) {
       w.near_bytes *= 2;  // all slices come in, then all results
-      w.combined_bytes = b.data;
     }
   } else if (name == "tree" && s.hosts == 1) {
     w.tree = true;
     w.near_rounds = tree_rounds(s.ranks);
     w.near_bytes = b.data;
-    w.messages = 2;
-    if (combines) w.combined_bytes = 1.5 * b.data;
   } else if (name == "hierarchical" || name == "tree") {
     const double g = s.per_host, k = s.hosts;
     w.tree = name == "tree";
@@ -201,8 +168,6 @@ std::optional<Work> broadcast_or_reduce(std::string_view name, bool combines, co
     w.near_bytes =
         2 * (g - 1) / g * b.data;  // the root's: parts out to all, then as everybody's; or in from all twice
     w.far_bytes = k > 1 ? b.data : 0;
-    w.messages = 2 * (g - 1) + 2;
-    if (combines) w.combined_bytes = b.data + 3 * b.data / g;
   } else {
     return std::nullopt;
   }
@@ -216,10 +181,8 @@ std::optional<Work> rooted_parts(std::string_view name, const Spread& s, const S
   w.far_ranks = 1;
   if (name == "direct") {
     round_of_all(w, s, 1);
-    w.messages = b.n - 1;
   } else if (name == "binomial") {
     log_rounds(w, s, 1);
-    w.messages = log2_up(s.ranks);
   } else {
     return std::nullopt;
   }
@@ -252,13 +215,11 @@ std::optional<Work> work_of(const Algorithm& a, const Spread& s, double data) {
         w.far_rounds = k > 1 ? 1 : 0;
         w.near_bytes = (g - 1) * k * b.chunk;
         w.far_bytes = g * g * (k - 1) * b.chunk;
-        w.messages = (g - 1) * k + k - 1;
         return w;
       }
       if (name != "pairwise") return std::nullopt;
       round_of_all(w, s, 1);
       spread_evenly(w, s, (b.n - 1) * b.chunk);
-      w.messages = b.n - 1;
       return w;
     }
     case Coll::gather:

@@ -27,10 +27,7 @@ struct Work {
   // Bytes that the rank which sends or receives most exchanges in one direction with ranks of its host, and
   // all ranks of the host which sends or receives most with other hosts.
   double near_bytes = 0, far_bytes = 0;
-  int far_ranks = 0;          // of that host's ranks so many exchange with other hosts; 0: all
-  double combined_bytes = 0;  // bytes that the rank which combines most reads for it
-  // Messages that the rank which sends or receives most exchanges in one direction, of one tile.
-  double messages = 0;
+  int far_ranks = 0;  // of that host's ranks so many exchange with other hosts; 0: all
   // Near and far messages belong to the same flow, so the slower of both decides; otherwise one follows the
   // other.
   bool flows = false;

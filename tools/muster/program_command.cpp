@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -16,6 +15,7 @@
 #include "plan/custom_programs.h"
 #include "plan/planner.h"
 #include "program/program_json.h"
+#include "say.h"
 
 namespace muster::tool {
 namespace {
@@ -25,11 +25,6 @@ struct ProgramOptions {
   int ranks = 0, root = 0, channels = 1;
   bool print = false, dot = false;
 };
-
-void say(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    fail_errno(errno, "can't write the output");
-}
 
 void write_file(const std::string& file, const std::string& text) {
   std::ofstream out(file, std::ios::binary);
