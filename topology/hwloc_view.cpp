@@ -1,6 +1,7 @@
 #include "topology/hwloc_view.h"
 
 #ifdef MUSTER_HAVE_HWLOC
+#include <dlfcn.h>
 #include <hwloc.h>
 
 #include <functional>
@@ -86,6 +87,9 @@ std::optional<HwlocView> look_by_hwloc(const std::string& xml_file) {
   // Its objects of devices would come from drivers (CUDA, OpenCL, X), which would wake GPUs up.
   hwloc_topology_set_type_filter(t, HWLOC_OBJ_OS_DEVICE, HWLOC_TYPE_FILTER_KEEP_NONE);
   if (hwloc_topology_load(t) != 0) return std::nullopt;
+  // Where hwloc reads PCI by its plugin, the plugin's library keeps a table for good. Unloaded together with hwloc's
+  // topology it would lose it, and make another at each look; so it stays.
+  dlopen("libpciaccess.so.0", RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD | RTLD_NODELETE);
   return HwlocView{cpus_of(t), functions_of(t)};
 }
 #else

@@ -1,4 +1,5 @@
-// A library that is looked for at run time, and let go at the end.
+// A library of the machine's that is looked for at run time. It stays loaded: drivers' libraries keep what they
+// allocate in variables of their own, and some start threads, so that unloading them loses memory or crashes.
 #pragma once
 
 #include <dlfcn.h>
@@ -10,7 +11,8 @@ namespace muster::topology {
 class SharedLibrary {
  public:
   // `name`: as for dlopen.
-  explicit SharedLibrary(const std::string& name) : handle_(dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL)) {}
+  explicit SharedLibrary(const std::string& name)
+      : handle_(dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE)) {}
   ~SharedLibrary() {
     if (handle_) dlclose(handle_);
   }
