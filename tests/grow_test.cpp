@@ -209,5 +209,27 @@ TEST(ManyIds, AMissingRankIsNamedToAll) {
   for (auto& t : threads) t.join();
 }
 
+// A root whose ranks have more patience hears of it from the rank that came to both.
+TEST(ManyIds, WhatOneRootGivesUpForIsSaidByTheOther) {
+  const auto ids = make_ids(2);
+  const auto init = [&](int rank, bool blocking) {
+    return Communicator::init(5, rank, std::span<const UniqueId>(ids), {.blocking = blocking});
+  };
+  std::vector<Communicator> impatient;
+  {
+    const Variable patience("MUSTER_INIT_TIMEOUT", "1");
+    for (const int rank : {1, 2}) impatient.push_back(init(rank, false));  // of 5; id 0 serves 0 to 2
+  }
+  const Variable patience("MUSTER_INIT_TIMEOUT", "100");
+  std::vector<std::thread> threads;
+  for (const int rank : {0, 4})
+    threads.emplace_back([&, rank] {
+      const Outcome o = outcome_of([&] { init(rank, true); });
+      EXPECT_NE(o.code, Result::success);
+      EXPECT_THAT(o.text, HasSubstr("rank 3 never came"));
+    });
+  for (auto& t : threads) t.join();
+}
+
 }  // namespace
 }  // namespace muster

@@ -114,6 +114,15 @@ TEST(NcclXml, NvswitchThatCannotBeRead) {
   EXPECT_EQ(nvlinks_of(m, m.find("GPU0")).links, 12);
 }
 
+// As files show whose addresses were cut or changed.
+TEST(NcclXml, MoreNvswitchesThanAGpuHasLinks) {
+  const Machine m = read(in_cpu(
+      gpu_at("0000:01:00.0", 0, nvlink("0000:c0:00.0", 1, "0x068000") + nvlink("0000:c1:00.0", 1, "0x068000"), R"(sm="80")") +
+      gpu_at("0000:02:00.0", 1, nvlink("0000:c2:00.0", 2, "0x068000") + nvlink("0000:c3:00.0", 1, "0x068000"), R"(sm="80")")));
+  EXPECT_EQ(std::get<NvSwitch>(m[m.all(Kind::nvswitch).at(0)].detail).count, 4);
+  expect_round_trip(m);
+}
+
 // POWER9: the class of the other end is that of its NVLink bridge.
 TEST(NcclXml, NvlinkToTheCpu) {
   const Machine m =

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "topology/gpu_chips.h"
@@ -283,12 +284,15 @@ class Writer {
     } else if (is_nvlink_class(l.kind) && m_[other].kind == Kind::numa) {
       said("ffff:fe:00.0", l.count, 0x068001);
     } else if (is_nvlink_class(l.kind)) {
-      // Which switch a link leads to and at what address isn't known; NCCL takes all for one.
+      // Which switch a link leads to and at what address isn't known; NCCL takes all for one. Of more switches than a
+      // GPU has links, each GPU takes the next ones, so that all are named.
       const int n = std::get<NvSwitch>(m_[other].detail).count;
-      for (int s = 0; s < std::min(n, l.count); ++s)
-        if (const int links = l.count / n + (s < l.count % n ? 1 : 0); links > 0)
-          said(n == 1 ? "fffffff:ffff:ff" : fmt::format("fffe:{:02x}:{:02x}.0", s / 32, s % 32), links,
-               0x068000);
+      const int first = l.count < n ? std::exchange(next_switch_, (next_switch_ + l.count) % n) : 0;
+      for (int i = 0; i < std::min(n, l.count); ++i) {
+        const int s = (first + i) % n;
+        said(n == 1 ? "fffffff:ffff:ff" : fmt::format("fffe:{:02x}:{:02x}.0", s / 32, s % 32),
+             l.count / n + (i < l.count % n ? 1 : 0), 0x068000);
+      }
     }
   }
 
@@ -328,6 +332,7 @@ class Writer {
   std::vector<std::vector<int>> children_;
   std::vector<std::optional<PciAddress>> addresses_;  // of GPUs, PCI switches and cards
   std::vector<char> linked_;                          // by NVLink, xGMI or C2C
+  int next_switch_ = 0;
   std::set<PciAddress> taken_;
   std::set<int> silent_;
   bool amd_ = false;

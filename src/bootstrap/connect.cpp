@@ -92,6 +92,7 @@ class RingBootstrap final : public Bootstrap {
   Answer join_roots(const Service::Listening& listening, uint64_t token, Deadline deadline);
   void dial_next(const Answer& answer, const Source& source, Deadline deadline);
   void break_off(const Service::Listening& listening, uint64_t token, const std::string& why);
+  void tell_roots(const std::string& why);
   std::string title(int root) const;  // "the root of the unique id (host h, pid 7)"
   void link(const Answer& answer, const Source& source, Deadline deadline);
   void leave(bool goodbye) {
@@ -249,6 +250,13 @@ void RingBootstrap::break_off(const Service::Listening& listening, uint64_t toke
   }
 }
 
+// One root may have said why it can't be while another still waits. That one, too, tells its ranks the reason, not that
+// this rank has left.
+void RingBootstrap::tell_roots(const std::string& why) {
+  for (const auto& [root, connection] : knocked_)
+    send_all(connection.fd.get(), frame(why), Deadline::after(kGrace));  // those that have answered don't listen
+}
+
 void RingBootstrap::link(const Answer& answer, const Source& source, Deadline deadline) {
   ring_->set_peer(rank_, {host_.name, host_.pid});
   ring_->set_peer(ring_->neighbour(Ring::prev), {answer.prev_host.name, answer.prev_host.pid});
@@ -296,6 +304,7 @@ void RingBootstrap::meet(const Options& options, Deadline deadline) {
                                                                               " aborted while the communicator was being made")
                                             : e;
     if (deadline.cancelled()) break_off(listening, here.token, told.what());
+    tell_roots(told.what());
     const Trouble trouble{rank_, told.code(), told.what()};
     service.loop().call([&] { service.retire(here, id_.key, Ring::farewell(trouble)); });
     ring_->announce(trouble);
