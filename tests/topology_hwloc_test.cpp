@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 #include <string>
 
@@ -137,6 +138,22 @@ TEST(HwlocFiles, AreTheMachinesThatTheyAreKnownToBe) {
         has_finding(m, "nvlink-unknown"),
         k.nvlinks == 0 && k.gpus > 1 && (k.chip == 60 || k.chip == 70 || k.chip == 90 || k.chip == 100));
   }
+}
+
+// Tuolumne's packages are joined by xGMI, by how many links its file doesn't say; each is three GPUs, which
+// share them.
+TEST(HwlocFiles, PartitionsShareTheLinksOfTheirPackage) {
+  MUSTER_NEEDS_CORPUS();
+  const Machine m = machine("flux-core-tuo.TPX.xml");
+  EXPECT_TRUE(has_finding(m, "xgmi-links-shared"));
+  std::map<std::pair<PciAddress, PciAddress>, double> between;
+  for (const Link& l : m.links)
+    if (l.kind == LinkKind::xgmi) {
+      const PciAddress a = m[l.a].pci->address, b = m[l.b].pci->address;
+      if (a != b) between[std::minmax(a, b)] += l.rate.gb_per_s;
+    }
+  EXPECT_EQ(between.size(), 6u);
+  for (const auto& [pair, rate] : between) EXPECT_NEAR(rate, 48, 1e-6);
 }
 
 std::string_view class_between(const Machine& m, std::string_view a, std::string_view b) {

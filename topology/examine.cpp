@@ -77,7 +77,7 @@ class Examiner {
   void nvlinks() {
     if (gpus_.size() < 2) return;
     const auto by_links = gpus_by([&](int g) { return nvlinks_of(m_, g).links; });
-    if (by_links.size() < 2) return;
+    if (by_links.size() < 2) return nvlinks_not_told();
     std::vector<std::string> counts;
     for (const auto& [links, names] : by_links)
       counts.push_back(fmt::format("{} {}: {}", links, links == 1 ? "link" : "links", listed(names)));
@@ -92,6 +92,20 @@ class Examiner {
             fmt::join(counts, "; ")),
         "See nvidia-smi nvlink -s for links that are down, and the fabric manager's log; on a machine that "
         "was built this way leave it");
+  }
+
+  // None has one, where all could.
+  void nvlinks_not_told() {
+    if (nvlinks_of(m_, gpus_[0]).links > 0) return;
+    int most = 0;
+    for (const int g : gpus_) most = std::max(most, nvlink_ports(m_.gpu(g).sm));
+    if (most == 0) return;
+    add(Severity::note, "nvlink-unknown", "host",
+        fmt::format(
+            "{} GPUs may have up to {} NVLinks each, and none is known of: they are taken to have PCIe alone",
+            gpus_.size(), most),
+        "If there are some, add them to the file (<nvlink>), read the machine where NVML can be asked, or "
+        "its nvidia-smi topo -m");
   }
 
   const Link* up(int node) const {

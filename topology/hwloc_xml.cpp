@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "base/text.h"
@@ -314,6 +315,23 @@ class MachineMaker {
     nvswitches_ = std::max(nvswitches_, switches);
   }
 
+  // Of each node the PCI function that it is a partition of, counted from 0, and how many partitions that has.
+  struct Packages {
+    std::vector<int> of, partitions;
+  };
+  Packages packages_of_gpus() const {
+    Packages p{std::vector<int>(m_.nodes.size(), kNone), {}};
+    std::map<PciAddress, int> known;
+    for (const int g : m_.all(Kind::gpu)) {
+      int package = static_cast<int>(p.partitions.size());
+      if (m_[g].pci) package = known.try_emplace(m_[g].pci->address, package).first->second;
+      if (package == static_cast<int>(p.partitions.size())) p.partitions.push_back(0);
+      ++p.partitions[static_cast<size_t>(package)];
+      p.of[static_cast<size_t>(g)] = package;
+    }
+    return p;
+  }
+
   void add_xgmi_matrix(const HwlocMatrix& matrix) {
     constexpr uint64_t kWhateverLinks = 100'000;  // hwloc's topology-rsmi.c writes it where there is xGMI
     constexpr double kLink = 50'000;              // the least of amdsmi's, which are multiples of it
@@ -323,6 +341,8 @@ class MachineMaker {
       for (size_t j = 0; j < i; ++j)
         counted = counted || (matrix.at(i, j) != 0 && matrix.at(i, j) != kWhateverLinks);
     bool any = false;
+    const Packages package = packages_of_gpus();
+    int most_pairs = 1;
     for (size_t i = 0; i < nodes.size(); ++i)
       for (size_t j = 0; j < i; ++j) {
         if (nodes[i] < 0 || nodes[j] < 0 || matrix.at(i, j) == 0) continue;
@@ -331,9 +351,20 @@ class MachineMaker {
                                      64.0, std::round(static_cast<double>(matrix.at(i, j)) / kLink))),
                                  1, 64)
                     : 1;
-        add_xgmi_links(m_, nodes[i], nodes[j], count, counted);
+        // Links lead from package to package: partitions of one share them.
+        const int a = package.of[static_cast<size_t>(nodes[i])], b = package.of[static_cast<size_t>(nodes[j])];
+        const int pairs =
+            a == b || a == kNone || b == kNone ? 1 : package.partitions[static_cast<size_t>(a)] * package.partitions[static_cast<size_t>(b)];
+        most_pairs = std::max(most_pairs, pairs);
+        add_xgmi_links(m_, nodes[i], nodes[j], count, counted, pairs);
         any = true;
       }
+    if (most_pairs > 1)
+      m_.findings.push_back(
+          {Severity::note, "xgmi-links-shared", "",
+           fmt::format("GPUs are partitions of packages and share their package's xGMI links: each of the {} pairs of partitions of two packages is taken to have its part",
+                       most_pairs),
+           ""});
     if (any && !counted)
       m_.findings.push_back(
           {Severity::note, "xgmi-links-unknown", "",

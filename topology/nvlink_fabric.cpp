@@ -41,8 +41,9 @@ void set_nvswitches(Machine& m, int count) {
   s.count = std::max(s.count, count);
 }
 
-void add_xgmi_links(Machine& m, int gpu, int other, int count, bool counted) {
+void add_xgmi_links(Machine& m, int gpu, int other, int count, bool counted, int sharers) {
   Rate of_one = xgmi_rate(m.gpu(gpu).gcn);
+  of_one.gb_per_s /= sharers;
   if (!counted) of_one.source = Source::assumed;
   add(m, gpu, other, LinkKind::xgmi, count, of_one);
 }

@@ -13,7 +13,8 @@ void add_nvswitch_links(Machine& m, int gpu, int count);
 // That there are at least `count` NVSwitches.
 void set_nvswitches(Machine& m, int count);
 // The same between AMD GPUs. `counted`: whether the number of links is known, or only that there are some.
-void add_xgmi_links(Machine& m, int gpu, int other, int count, bool counted);
+// `sharers`: pairs of GPUs that use these links together, each of which gets its part of the rate.
+void add_xgmi_links(Machine& m, int gpu, int other, int count, bool counted, int sharers = 1);
 
 // For what nobody told of a machine's NVLinks: with NVSwitches all ports of a GPU are assumed to lead there;
 // without, GPUs that could have NVLinks are a finding. Machines with any NVLink are left alone. `told_by`:
