@@ -110,13 +110,21 @@ TEST_F(ProgramTool, SaysWhatIsWrong) {
       {wrong + " --ranks 3", "are for --algorithm; a file says these itself"},
       {"--algorithm ring", "--algorithm needs --collective and --ranks"},
       {"--algorithm rung --collective all_reduce --ranks 3", "--algorithm rung: all_reduce has none of this name. There are: one_shot, direct, ring"},
-      {"--algorithm ring --collective send_recv --ranks 3", "--collective send_recv: there is no such collective. There are: all_reduce"},
+      {"--algorithm ring --collective send_recv --ranks 3", "'send_recv' is no collective. There are: all_reduce"},
       {"--algorithm chain --collective reduce --ranks 3 --root 3", "--root 3 is not in 0..2"},
       {"--algorithm bruck --collective all_reduce --ranks 3 --channels 2", "--channels 2: bruck has one"},
       {"--algorithm ring --collective all_reduce --ranks 1024 --channels 64", "has more than 400000 steps on all ranks"},
       {wrong + " --name a,b", "--name 'a,b'"},
       {file("none.json"), "ENOENT"},
-      {write("x.json", "[]"), "x.json:1:1: an object is wanted, not a list"},
+      {write("x.json", "[]"), "x.json:1:1: an object is wanted, not a list (taken for programs as JSON)"},
+      {write("empty.json", ""), "empty.json is empty. Wanted are programs as JSON, which begins with {, or MSCCL's XML"},
+      {write("blank.json", " \n\n"), "blank.json is nothing but blanks. Wanted are"},
+      {write("words.json", "\n  hello\n"), "words.json:2:3: no program begins so, it is text that begins with 'hello'. Wanted are"},
+      {write("packed.json", "\x1f\x8b...."), "packed.json:1:1: no program begins so, it is compressed with gzip: unpack it"},
+      {write("cut.json", "{\n \"muster_programs\": "), "cut.json:2:"},
+      {write("page.html", "<html><body/></html>"), "page.html:1:2: <html>: no MSCCL algorithm, which begins with <algo> (taken for MSCCL's XML, as it begins with <)"},
+      {write("hosts.json", "{\"muster_cluster\": 1}"), "hosts.json is a topology (Muster cluster description) and has no programs"},
+      {write("graph.xml", "<graphs version=\"1\"/>"), "graph.xml is a topology (NCCL graph XML) and has no programs"},
       {wrong + " --json /nonexistent/x", "can't open /nonexistent/x: ENOENT"},
   };
   for (const auto& [arguments, says] : cases) {
@@ -125,6 +133,8 @@ TEST_F(ProgramTool, SaysWhatIsWrong) {
     EXPECT_THAT(failed.text, HasSubstr(says)) << arguments;
   }
   EXPECT_EQ(program("--algorithm ring --collective all_reduce --ranks 0").status, 2);
+  // Editors may put a mark before UTF-8.
+  EXPECT_EQ(program(write("mark.json", "\xef\xbb\xbf" + example())).status, 0);
 }
 
 }  // namespace

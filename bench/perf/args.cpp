@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdio>
 
+#include "base/size_text.h"
 #include "perf/format.h"
 
 namespace muster::perf {
@@ -130,13 +131,13 @@ class Parser {
 
   size_t size(char letter, const std::string& text) { return size(std::string(1, letter), text); }
   size_t size(const std::string& flag, const std::string& text) {
-    size_t bytes = 0;
-    if (!parse_bytes(text, bytes))
+    const std::optional<uint64_t> bytes = parse_size(text);
+    if (!bytes)
       stop(Exit::bad_size,
            fmt::format(
                "-{} '{}' is no size: a number of bytes is wanted, with K, M, G or T behind it if wished",
                flag, text));
-    return bytes;
+    return bytes.value_or(0);
   }
 
   template <class Named>

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 
@@ -30,23 +29,6 @@ std::string human_bytes(double bytes) {
   }
   const int decimals = unit == 0 ? 0 : std::abs(bytes) < 10 ? 2 : std::abs(bytes) < 100 ? 1 : 0;
   return fmt::format("{:.{}f} {}", bytes, decimals, units[unit]);
-}
-
-bool parse_bytes(const std::string& text, size_t& bytes) {
-  double value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || !std::isfinite(value) || value < 0) return false;
-  int shift = 0;
-  if (rest != end) {
-    const size_t unit = std::string_view("KMGT").find(static_cast<char>(*rest & ~0x20));
-    if (unit == std::string_view::npos || rest + 1 != end) return false;
-    shift = static_cast<int>(10 * (unit + 1));
-  }
-  value = std::ldexp(value, shift);
-  if (value >= 0x1p63) return false;
-  bytes = static_cast<size_t>(value);
-  return true;
 }
 
 size_t next_size(size_t bytes, size_t step_bytes, size_t step_factor) {

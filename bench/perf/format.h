@@ -13,9 +13,6 @@ std::string fixed_width(double value, int width);
 // "1.50 MB": three significant digits, binary units.
 std::string human_bytes(double bytes);
 
-// Bytes with K, M, G or T behind them (binary). Returns false for anything else, negative or beyond 2^63.
-bool parse_bytes(const std::string& text, size_t& bytes);
-
 // The next size of a sweep, never beyond what size_t holds (then: SIZE_MAX).
 size_t next_size(size_t bytes, size_t step_bytes, size_t step_factor);
 

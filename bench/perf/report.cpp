@@ -99,8 +99,10 @@ Report::~Report() {
   if (!json_file_) return;
   json_["end_time"] = now();
   const std::string text = json_.dump(1) + "\n";
-  std::fwrite(text.data(), 1, text.size(), json_file_);
-  std::fclose(json_file_);
+  const bool written = std::fwrite(text.data(), 1, text.size(), json_file_) == text.size();
+  if (std::fclose(json_file_) != 0 || !written)
+    fmt::print(stderr, "{}: -J {}: can't be written: {}\n", program_, args_.json_path,
+               strerrordesc_np(errno));
 }
 
 void Report::open_json(int argc, char** argv) {

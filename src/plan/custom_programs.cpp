@@ -4,9 +4,11 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text_position.h"
 #include "program/msccl_xml.h"
 #include "program/program_json.h"
 #include "topology/file.h"
+#include "topology/read.h"
 
 namespace muster {
 namespace {
@@ -40,9 +42,27 @@ int most_channels(const ProgramSet& set) {
   return static_cast<int>(most);
 }
 
+// What a file is taken for is told by its first character, and said with whatever is wrong in it.
 ProgramSet read_program_set(std::string_view text, const std::string& file) {
-  const std::string name = printable(file, 300);
-  return trim(text).starts_with('<') ? read_msccl_xml(text, name) : read_program_json(text, name);
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  constexpr const char* kWanted = "Wanted are programs as JSON, which begins with {, or MSCCL's XML, which begins with <algo (docs/programs.md)";
+  const std::string name = file == "-" ? "standard input" : printable(file, 300);
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  const std::string_view begin = trim(text);
+  const topology::Format other = topology::recognise(text);
+  if (other != topology::Format::unknown)
+    fail(Result::invalid_argument, "{} is a topology ({}) and has no programs. {}", name, topology::name_of(other), kWanted);
+  if (begin.empty()) fail(Result::invalid_argument, "{} is {}. {}", name, topology::seems_to_be(text), kWanted);
+  const bool xml = begin.front() == '<';
+  if (!xml && begin.front() != '{' && begin.front() != '[' && begin.front() != '/') {
+    const TextPosition at = position_of(text, static_cast<size_t>(begin.data() - text.data()));
+    fail(Result::invalid_argument, "{}:{}:{}: no program begins so, it is {}. {}", name, at.line, at.column, topology::seems_to_be(text), kWanted);
+  }
+  try {
+    return xml ? read_msccl_xml(text, name) : read_program_json(text, name);
+  } catch (const Error& e) {
+    fail(e.code(), "{} (taken for {})", e.what(), xml ? "MSCCL's XML, as it begins with <" : "programs as JSON");
+  }
 }
 
 // FNV-1a. It tells files apart that differ by mistake.

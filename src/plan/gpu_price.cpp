@@ -73,11 +73,6 @@ Price gpu_price(const Work& w, const Links& l, Protocol protocol, const Constant
   const Names names(protocol, l);
   Price p;
   p.launch_us = launch(k, per_thread);
-  if (l.spread.ranks == 1) {
-    p.latency_us = k("gpu.ll.base");
-    p.bound = Bound::latency;
-    return p;
-  }
   const std::string message = fmt::format("gpu.{}", names.protocol);
   p.latency_us = k.of(message + ".base", names.sm) +
                  w.near_rounds * k.of(fmt::format("{}.{}", message, names.near), names.sm) +
@@ -124,6 +119,17 @@ SimCosts sim_costs(const Links& l, Protocol protocol, const Constants& k, int pe
   c.channel_gb_per_s = 2 * k(fmt::format("gpu.channel.{}", names.sm));
   c.slots = static_cast<int>(k("gpu.slots"));
   return c;
+}
+
+Price copy_price(const Links& l, double data, const Constants& k, int per_thread) {
+  Price p;
+  p.launch_us = launch(k, per_thread);
+  p.latency_us = k("gpu.copy.base");
+  p.near_gbytes_per_s = k(fmt::format("gpu.copy.{}", generation(l.sm)));
+  p.transfer_us = data / (p.near_gbytes_per_s * kBytesPerMicrosecond);
+  p.bound = p.latency_us >= p.transfer_us ? Bound::latency : Bound::memory;
+  if (p.launch_us > std::max(p.latency_us, p.transfer_us)) p.bound = Bound::launch;
+  return p;
 }
 
 bool can_reduce_in_switch(const Links& l) { return l.sm >= 90 && l.switched && l.spread.per_host > 1; }

@@ -30,7 +30,7 @@ enum class Protocol : uint8_t { ll, ll128, simple };
 inline constexpr Protocol kProtocols[] = {Protocol::ll, Protocol::ll128, Protocol::simple};
 const char* name_of(Protocol p);  // "LL", "LL128", "simple"
 
-enum class Bound : uint8_t { launch, latency, near_links, ports };
+enum class Bound : uint8_t { launch, latency, near_links, ports, channels, memory };
 
 struct Price {
   double launch_us = 0, latency_us = 0, transfer_us = 0, ramp_us = 0;
@@ -52,6 +52,9 @@ Price gpu_price(const Work& work, const Links& links, Protocol protocol, const C
 
 // The same numbers for the simulator.
 SimCosts sim_costs(const Links& links, Protocol protocol, const Constants& constants, int per_thread = 1);
+
+// Of a single rank, whose result is its own input: a copy in the GPU's memory.
+Price copy_price(const Links& links, double data, const Constants& constants, int per_thread = 1);
 
 // An all-reduce whose sums are made in the NVSwitches (NVLS), with trees among hosts. Muster has no such
 // algorithm; this is what it would take. Possible from compute capability 9.0, on hosts whose GPUs NVSwitches

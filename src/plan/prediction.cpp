@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/math.h"
 #include "base/text.h"
+#include "plan/selection.h"
 
 namespace muster {
 namespace {
@@ -42,10 +43,6 @@ Roof roof_of(const CallShape& call, const Links& l, double data, const Constants
   const double near_us = l.spread.per_host > 1 ? rank / near / 1e3 : 0;
   const double far_us = l.spread.hosts > 1 ? host / l.ports / 1e3 : 0;
   Roof r;
-  if (n == 1) {
-    r.what = "nothing: there is one rank";
-    return r;
-  }
   r.us = std::max(near_us, far_us);
   r.what = far_us > near_us
                ? fmt::format("the ports of a host together: {:.4g} GB/s each way", l.ports)
@@ -53,8 +50,19 @@ Roof roof_of(const CallShape& call, const Links& l, double data, const Constants
   return r;
 }
 
-uint64_t message_bytes(Protocol p, const Constants& k) {
+uint64_t message_bytes(Protocol p, const Constants& k, const PredictOptions& o) {
+  if (p == Protocol::simple && o.simple_message_bytes) return o.simple_message_bytes;
   return static_cast<uint64_t>(k(fmt::format("gpu.{}.message", lower(name_of(p)))));
+}
+
+// A channel is a thread block, which moves so much; one of a ring or tree passes each host once. Says what
+// the bound on channels takes away.
+Links within_channels(Links l, const Work& w, const Constants& k, int most) {
+  const double all = most * k(fmt::format("gpu.channel.{}", generation(l.sm)));
+  l.rings = std::min(l.rings, all);
+  l.exchange = std::min(l.exchange, all);
+  l.ports = std::min(l.ports, w.ring || w.tree ? all : all * l.spread.per_host);
+  return l;
 }
 
 // As many channels as links take, and not so many that they have too little to do.
@@ -68,21 +76,23 @@ void set_channels(Candidate& c, const CallShape& call, const Links& l, double da
   const int links =
       std::clamp(l.spread.hosts > 1 ? (wanted + l.port_count - 1) / l.port_count * l.port_count : wanted, 1,
                  o.most_channels);
-  c.channels = std::clamp(static_cast<int>(data / k("gpu.channel.least")), 1, links);
+  const int least = std::clamp(o.least_channels, 1, o.most_channels);
+  c.channels = std::clamp(static_cast<int>(data / k("gpu.channel.least")), least, std::max(least, links));
   const double part = data / l.spread.ranks / c.channels;
   c.chunk_bytes = std::max<uint64_t>(
       size_of(call.type),
-      static_cast<uint64_t>(std::min(part, static_cast<double>(message_bytes(c.protocol, k)))));
+      static_cast<uint64_t>(std::min(part, static_cast<double>(message_bytes(c.protocol, k, o)))));
 }
 
 std::string obstacle_of(const Algorithm& a, const Links& l, Protocol protocol, double data,
-                        const Constants& k) {
-  if (const uint64_t most = message_bytes(protocol, k); a.whole && data > static_cast<double>(most))
-    return fmt::format("for data of one message: up to {} bytes", most);
+                        const Constants& k, const PredictOptions& o) {
+  if (const uint64_t most = message_bytes(protocol, k, o); a.whole && data > static_cast<double>(most))
+    return fmt::format("sends all data as one message, so up to {} bytes: these are {:.0f}", most, data);
   const std::string_view name = a.name;
   if (l.spread.ranks > kMostDirect && (name == "one_shot" || name == "direct" || name == "scatter_gather") &&
       a.coll != Coll::gather && a.coll != Coll::scatter)
-    return fmt::format("for up to {} ranks", kMostDirect);
+    return fmt::format("joins all ranks with all, so for up to {}: these are {}", kMostDirect,
+                       l.spread.ranks);
   return name == "hierarchical" ? obstacle(l.spread.hosts, l.spread.per_host) : "";
 }
 
@@ -90,6 +100,30 @@ std::optional<Protocol> protocol_named(const std::string& name) {
   for (const Protocol p : kProtocols)
     if (lower(name) == lower(name_of(p))) return p;
   return std::nullopt;
+}
+
+std::vector<Protocol> protocols_of(std::string_view text) {
+  std::string_view list = trim(text);
+  const bool inverted = list.starts_with('^');
+  if (inverted) list.remove_prefix(1);
+  std::vector<Protocol> named, wanted;
+  for (const std::string_view part : split(list, ',')) {
+    const std::string_view word = trim(part);
+    if (word.empty()) continue;
+    const std::optional<Protocol> p = protocol_named(std::string(word));
+    if (!p)
+      fail(Result::invalid_argument, "'{}' is no protocol. There are: LL, LL128, simple",
+           printable(word, 60));
+    named.push_back(*p);
+  }
+  for (const Protocol p : kProtocols) {
+    const bool is_named = std::find(named.begin(), named.end(), p) != named.end();
+    if (named.empty() || is_named != inverted) wanted.push_back(p);
+  }
+  if (wanted.empty())
+    fail(Result::invalid_argument, "'{}' leaves no protocol. There are: LL, LL128, simple",
+         printable(text, 60));
+  return wanted;
 }
 
 void check_names(const CallShape& call, const PredictOptions& o) {
@@ -100,9 +134,21 @@ void check_names(const CallShape& call, const PredictOptions& o) {
     fail(Result::invalid_argument, "{} has no algorithm '{}'. There are: {}", name_of(call.coll),
          printable(o.algorithm, 60), fmt::join(names, ", "));
   }
-  if (!o.protocol.empty() && !protocol_named(o.protocol))
-    fail(Result::invalid_argument, "'{}' is no protocol. There are: LL, LL128, simple",
-         printable(o.protocol, 60));
+}
+
+bool wanted(const Algorithm& a, const CallShape& call, const PredictOptions& o) {
+  return o.algorithm.empty() ? is_allowed(call, a) : o.algorithm == a.name;
+}
+
+Candidate copy_of(const CallShape& call, const Links& links, double data, const Constants& k,
+                  const PredictOptions& o) {
+  Candidate c;
+  c.algorithm = "copy";
+  c.known = &*std::find_if(algorithms().begin(), algorithms().end(),
+                           [&](const Algorithm& a) { return a.coll == call.coll && !a.windows; });
+  c.price = copy_price(links, data, k, o.per_thread);
+  c.chunk_bytes = static_cast<uint64_t>(data);
+  return c;
 }
 
 }  // namespace
@@ -112,10 +158,18 @@ double Prediction::busbw(double us) const { return algbw(us) * bus_factor(call.c
 Prediction predict(const CallShape& call, const Links& links, const Constants& constants,
                    const PredictOptions& o) {
   check_names(call, o);
+  const std::vector<Protocol> protocols = protocols_of(o.protocol);
   Prediction p;
   p.call = call;
   p.links = links;
   p.data_bytes = data_bytes(call.coll, links.spread.ranks, call.count, size_of(call.type));
+  if (links.spread.ranks == 1) {
+    p.candidates.push_back(copy_of(call, links, p.data_bytes, constants, o));
+    p.roof.us = p.candidates[0].price.transfer_us;
+    p.roof.what =
+        fmt::format("the GPU's memory: {:.4g} GB/s copied", p.candidates[0].price.near_gbytes_per_s);
+    return p;
+  }
   p.roof = roof_of(call, links, p.data_bytes, constants);
   for (const Algorithm& a : algorithms()) {
     if (a.coll != call.coll) continue;
@@ -126,13 +180,19 @@ Prediction predict(const CallShape& call, const Links& links, const Constants& c
       c.algorithm = a.name;
       c.known = &a;
       c.protocol = protocol;
-      c.price = gpu_price(*work, links, protocol, constants, o.per_thread);
-      c.obstacle = obstacle_of(a, links, protocol, p.data_bytes, constants);
+      const Links reached = within_channels(links, *work, constants, o.most_channels);
+      c.price = gpu_price(*work, reached, protocol, constants, o.per_thread);
+      if ((c.price.bound == Bound::ports && reached.ports < links.ports) ||
+          (c.price.bound == Bound::near_links &&
+           (reached.rings < links.rings || reached.exchange < links.exchange)))
+        c.price.bound = Bound::channels;
+      c.obstacle = obstacle_of(a, links, protocol, p.data_bytes, constants, o);
       if (c.obstacle.empty()) c.obstacle = obstacle(protocol, links);
-      if (c.obstacle.empty() && !o.algorithm.empty() && o.algorithm != a.name)
-        c.obstacle = "another algorithm is forced";
-      if (c.obstacle.empty() && !o.protocol.empty() && protocol_named(o.protocol) != protocol)
-        c.obstacle = "another protocol is forced";
+      const bool other_algorithm = !wanted(a, call, o),
+                 other_protocol = std::find(protocols.begin(), protocols.end(), protocol) == protocols.end();
+      c.unwanted = other_algorithm || other_protocol;
+      if (c.obstacle.empty() && c.unwanted)
+        c.obstacle = other_algorithm ? "another algorithm is asked for" : "another protocol is asked for";
       set_channels(c, call, links, p.data_bytes, constants, o);
       p.candidates.push_back(std::move(c));
     }

@@ -12,11 +12,14 @@
 
 namespace muster {
 
+inline constexpr int kMostGpuChannels = 64;  // NCCL's MAXCHANNELS (2.19 and newer)
+
 struct PredictOptions {
   int per_thread = 1;     // GPUs that one thread launches for
   std::string algorithm;  // only this one; empty: all
-  std::string protocol;   // only this one: "LL", "LL128", "simple"; empty: all
-  int most_channels = 64;
+  std::string protocol;   // only these: "LL,simple"; "^LL128": all but this one; empty: all
+  int least_channels = 1, most_channels = kMostGpuChannels;
+  uint64_t simple_message_bytes = 0;  // of a message of protocol simple, at most; 0: as constants say
 };
 
 struct Candidate {
@@ -26,7 +29,8 @@ struct Candidate {
   int channels = 1;
   uint64_t chunk_bytes = 0;  // of one message, at most
   Price price;
-  std::string obstacle;  // why it can't be chosen; empty: it can
+  std::string obstacle;   // why it can't be chosen; empty: it can
+  bool unwanted = false;  // something else was asked for
 };
 
 // What no algorithm exceeds, of messages of all ranks' programs.
@@ -49,7 +53,8 @@ struct Prediction {
   double busbw(double us) const;                                                // GB/s
 };
 
-// `call.count` as the C interface takes it. Throws invalid_argument for names that there aren't.
+// `call.count` as the C interface takes it. Of a single rank the one candidate is "copy": its result is its
+// own input. Throws invalid_argument for names that there aren't, and where no protocol is left.
 Prediction predict(const CallShape& call, const Links& links,
                    const Constants& constants = Constants::built_in(), const PredictOptions& options = {});
 

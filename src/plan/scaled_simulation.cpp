@@ -65,8 +65,8 @@ Simulation simulate_scaled(const ScaledCluster& cluster, const SimCall& call, co
     fail(Result::invalid_argument, "{} ranks on {} hosts and {} on {}: hosts must have as many each",
          little.ranks(), cluster.small, large.ranks(), cluster.large);
   const auto refuse = [&](const char* why) {
-    fail(Result::invalid_argument, "{} {} can't be scaled from {} to {} hosts: {}. Simulate it exactly",
-         whole.algorithm, name_of(whole.coll), cluster.large, cluster.hosts, why);
+    fail(Result::invalid_argument, "{} {} can't be scaled from {} to {} hosts: {}", whole.algorithm,
+         name_of(whole.coll), cluster.large, cluster.hosts, why);
   };
   if (steps == 0) refuse("its messages, or the peers of a step, grow with the cluster");
   if (steps <= steps_of(cluster.program(large.ranks(), 0)) ||

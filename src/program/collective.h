@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace muster {
 
@@ -25,6 +26,9 @@ enum class Coll : uint8_t {
 inline constexpr int kColls = 14;
 
 const char* name_of(Coll c);  // "all_reduce", ...
+// The collective that a person means, of those with algorithms of their own (all_reduce to scatter): case and underscores
+// don't count ("AllReduce"). Throws invalid_argument, naming them.
+Coll collective_named(std::string_view name);
 
 constexpr bool is_uneven(Coll c) { return c >= Coll::all_gather_v; }
 // The collective of equal counts, whose programs a V-variant runs; others as they are.

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/size_text.h"
 #include "fuzz.h"
 #include "perf/args.h"
 #include "perf/format.h"
@@ -12,9 +13,9 @@ using namespace muster::perf;
 namespace {
 
 void try_size(const std::string& text) {
-  size_t bytes = 0;
-  if (!parse_bytes(text, bytes)) return;
-  require(bytes < size_t{1} << 63, "a size is below 2^63");
+  const std::optional<uint64_t> bytes = muster::parse_size(text);
+  if (!bytes) return;
+  require(*bytes < uint64_t{1} << 63, "a size is below 2^63");
   require(text.find_first_not_of("0123456789.eE+-kmgtKMGT") == text.npos, "a size is a number and a unit");
 }
 

@@ -37,8 +37,11 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check_selection(coll, text);
   succeeds_or_throws({Result::invalid_usage}, [&] {
     const NcclAlgo algo = read_nccl_algo(text);
-    require(algo.algorithm.empty() || algo.algorithm == "ring", "Muster has NCCL's ring only");
+    require(algo.algorithm.empty() || algo.algorithm == "ring" || algo.algorithm == "tree", "Muster has NCCL's ring and tree only");
     require(algo.algorithm.empty() || algo.unmet.empty(), "what is forced is met");
+    require(text.find(nccl_algorithms_for(coll, text)) != text.npos, "a list is part of the text");
   });
+  succeeds_or_throws({Result::invalid_usage},
+                     [&] { require(text.find(nccl_protocols_for(coll, text)) != text.npos, "a list is part of the text"); });
   return 0;
 }

@@ -9,8 +9,10 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "base/text.h"
+#include "comm/nccl_algo.h"
 #include "comm/plan_options.h"
 #include "comm/tuning_profile.h"
+#include "option_effects.h"
 #include "plan/host_price.h"
 #include "plan/prediction.h"
 #include "plan/selection.h"
@@ -22,22 +24,78 @@ namespace {
 
 struct Machine {
   PlanInputs inputs;
+  std::vector<OptionEffect> options;  // that are set
   TuningProfile profile;
   const Constants& constants() const {
     return profile.constants ? *profile.constants : Constants::built_in();
   }
 };
 
-Machine this_machine(int ranks) {
+// What an option that bears on plans does to this one.
+std::string effect_of(const Option& option, const Options& options, const HostPlanRequest& request,
+                      const PlanInputs& in) {
+  const std::string_view name = option.name;
+  if (option.no_effect) return fmt::format("{}{}", kNoEffect, option.no_effect);
+  if (name == "MUSTER_PROGRAM")
+    return fmt::format("{}plans are of what is built in; MUSTER_EXPLAIN=1 says what runs", kNoEffect);
+  if (name.ends_with("_ALGO")) {
+    if (!request.algorithm.empty()) return fmt::format("{}--algorithm goes before it", kNoEffect);
+    if (in.forced_by != name) return fmt::format("{}{} goes before it", kNoEffect, in.forced_by);
+    if (const std::string unmet = name == "NCCL_ALGO" ? read_nccl_algo(options.text(name)).unmet : "";
+        !unmet.empty())
+      return fmt::format("{}{}", kNoEffect, unmet);
+    if (in.algorithm.empty())
+      return in.trees ? fmt::format("{}Muster has nothing of what it excludes", kNoEffect) : "no tree";
+    return find_algorithm(request.call.coll, in.algorithm)
+               ? fmt::format("only {}", in.algorithm)
+               : fmt::format("{}{} has no {}", kNoEffect, name_of(request.call.coll), in.algorithm);
+  }
+  if (name.ends_with("SLOT_BYTES") || name.ends_with("BUFFSIZE"))
+    return fmt::format("messages of up to {}B", size_text(in.slot_bytes));
+  if (name == "MUSTER_REPRODUCIBLE")
+    return in.reproducible ? "only what combines in rank order" : "no effect: 0 is the default";
+  if (name == "MUSTER_WINDOWS")
+    return options.flag(name) ? "no effect: 1 is the default" : "peers' memory is never reached directly";
+  // Those that bound channels.
+  if (in.channels) return fmt::format("{} channel{}", in.channels, in.channels == 1 ? "" : "s");
+  return in.most_channels
+             ? fmt::format("at most {} channel{}", in.most_channels, in.most_channels == 1 ? "" : "s")
+             : "as the planner chooses";
+}
+
+std::vector<OptionEffect> effects_of(const Options& options, const HostPlanRequest& request,
+                                     const PlanInputs& in) {
+  std::vector<OptionEffect> effects;
+  for (const char* name :
+       {"MUSTER_ALGO", "NCCL_ALGO", "NCCL_PROTO", "MUSTER_CHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS",
+        "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_NRINGS", "NCCL_MAX_NRINGS", "MUSTER_SLOT_BYTES",
+        "NCCL_BUFFSIZE", "NCCL_CROSS_NIC", "MUSTER_REPRODUCIBLE", "MUSTER_WINDOWS", "MUSTER_PROGRAM"}) {
+    if (!options.is_set(name)) continue;
+    const auto table = option_table();
+    const auto option = std::find_if(table.begin(), table.end(),
+                                     [&](const Option& o) { return std::string_view(o.name) == name; });
+    effects.push_back(
+        {name, printable(as_written(options, name), 100), effect_of(*option, options, request, in)});
+  }
+  return effects;
+}
+
+Machine this_machine(const HostPlanRequest& request) {
   constexpr int kMostRanks = 256;  // all ranks' programs are run on clocks
+  const int ranks = request.ranks;
   const Options options = Options::from_environment();
   Machine m;
   m.profile = load_tuning_profile(options);
   apply_plan_options(options, {}, m.inputs);
+  m.options = effects_of(options, request, m.inputs);
+  if (!request.algorithm.empty()) m.inputs.algorithm.clear();  // the command line goes before options
   const auto allowed = static_cast<double>(allowed_cpus().size()), quota = cpu_quota();
   m.inputs.cores = std::max(1, static_cast<int>(quota > 0 ? std::min(allowed, quota) : allowed));
   if (ranks < 0 || ranks > kMostRanks)
-    fail(Result::invalid_argument, "--ranks {}: 1 to {} are possible", ranks, kMostRanks);
+    fail(Result::invalid_argument,
+         "--ranks {}: ranks on host memory are planned for up to {}, as all their programs are run; --topo "
+         "plans for more, on GPUs",
+         ranks, kMostRanks);
   m.inputs.nranks = ranks > 0 ? ranks : m.inputs.cores;
   const size_t cache = last_level_cache();
   m.inputs.cache_bytes = cache ? cache : size_t{8} << 20;
@@ -121,8 +179,8 @@ std::string choice_text(const char* title, const Choice& choice, const Row& r, i
 
 std::string text_of(const Row& r, const Machine& m) {
   std::string text =
-      fmt::format("{} of {}B, {}: {}\nconstants  {}\n\n", name_of(r.call.coll), size_text(r.bytes),
-                  name_of(r.call.type), ranks_text(m.inputs), constants_text(m));
+      fmt::format("{} of {}B, {}: {}\nconstants  {}\n{}\n", name_of(r.call.coll), size_text(r.bytes),
+                  name_of(r.call.type), ranks_text(m.inputs), constants_text(m), effects_text(m.options));
   text += choice_text("chosen", r.slots, r, m.inputs.nranks);
   if (r.windows.algorithm)
     text += "\nwhere all buffers are of mem_alloc, or ranks are threads of one process:\n" +
@@ -140,10 +198,10 @@ std::string text_of(const Row& r, const Machine& m) {
 }
 
 std::string table_of(const std::vector<Row>& rows, const Machine& m) {
-  std::string text =
-      fmt::format("{}, {}: {}\nconstants  {}\n{:>8}  {:<18} {:>12} {:>10} {:>10}  {:>20}\n",
-                  name_of(rows[0].call.coll), name_of(rows[0].call.type), ranks_text(m.inputs),
-                  constants_text(m), "size", "algorithm", "time", "algbw", "busbw", "with mem_alloc");
+  std::string text = fmt::format(
+      "{}, {}: {}\nconstants  {}\n{}\n{:>8}  {:<18} {:>12} {:>10} {:>10}  {:>20}\n",
+      name_of(rows[0].call.coll), name_of(rows[0].call.type), ranks_text(m.inputs), constants_text(m),
+      effects_text(m.options), "size", "algorithm", "time", "algbw", "busbw", "with mem_alloc");
   const Algorithm *before = nullptr, *before_windows = nullptr;
   for (const Row& r : rows) {
     const double us = r.of(r.slots.algorithm).price.us;
@@ -169,6 +227,7 @@ std::string json_of(const std::vector<Row>& rows, const Machine& m) {
   j["ranks"] = m.inputs.nranks;
   j["cores"] = m.inputs.cores;
   j["tuning_profile"] = m.profile.file;
+  j["options"] = json_of(m.options);
   for (const Row& r : rows) {
     nlohmann::ordered_json size;
     size["bytes"] = r.bytes;
@@ -196,7 +255,7 @@ std::string json_of(const std::vector<Row>& rows, const Machine& m) {
 }  // namespace
 
 std::string host_plan(const HostPlanRequest& request) {
-  const Machine m = this_machine(request.ranks);
+  const Machine m = this_machine(request);
   if (request.call.root >= m.inputs.nranks)
     fail(Result::invalid_argument, "--root {}: ranks are 0 to {}", request.call.root, m.inputs.nranks - 1);
   std::vector<Row> rows;

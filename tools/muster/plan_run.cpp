@@ -10,8 +10,9 @@
 namespace muster::tool {
 
 PlanRun::PlanRun(const topology::Cluster& cluster, std::span<const RankPlace> places,
-                 const Prediction& prediction, const Candidate& candidate)
-    : prediction_(prediction), candidate_(candidate) {
+                 const Prediction& prediction, const Candidate& candidate, const RingSearch& search)
+    : prediction_(prediction), candidate_(candidate), search_(search) {
+  search_.most_channels = search_.least_channels = candidate.channels;
   if (!candidate.known) fail(Result::invalid_argument, "{} has no program", candidate.algorithm);
   whole_ = job_on(cluster, {places.begin(), places.end()});
 }
@@ -24,8 +25,7 @@ PlanRun::Job PlanRun::job_on(topology::Cluster cluster, std::vector<RankPlace> p
   const std::string_view name = candidate_.algorithm;
   if (name != "ring" && name != "chain") return job;
   const int channels = candidate_.channels;
-  const Rings rings =
-      find_rings(job.cluster, job.places, {.most_channels = channels, .least_channels = channels});
+  const Rings rings = find_rings(job.cluster, job.places, search_);
   auto& orders = job.placement.rings;
   for (const RingChannel& c : rings.channels) orders.push_back(c.ranks);
   const auto repeats_after = [&](size_t d) {
@@ -94,7 +94,12 @@ Simulation PlanRun::simulate(const Constants& k, int per_thread, bool trace, uin
   scaled.program = [&](int nranks, int rank) {
     return program_of(nranks == spread.ranks ? whole_ : job_of(nranks / spread.per_host), rank, channels);
   };
-  return simulate_scaled(scaled, sim, costs, options);
+  try {
+    return simulate_scaled(scaled, sim, costs, options);
+  } catch (const Error& e) {
+    fail(e.code(), "{}. Up to {} ranks are simulated as they are: --ranks {}", e.what(), kMostExact,
+         kMostExact / spread.per_host * spread.per_host);
+  }
 }
 
 }  // namespace muster::tool

@@ -17,7 +17,7 @@ inline constexpr int kMostExact = 1024;  // ranks; of more, small clusters of th
 class PlanRun {
  public:
   PlanRun(const topology::Cluster& cluster, std::span<const RankPlace> places, const Prediction& prediction,
-          const Candidate& candidate);
+          const Candidate& candidate, const RingSearch& search = {});
 
   // All channels of one rank's program.
   Program program(int rank) const;
@@ -39,6 +39,7 @@ class PlanRun {
 
   const Prediction& prediction_;
   const Candidate& candidate_;
+  RingSearch search_;
   Job whole_;
 };
 

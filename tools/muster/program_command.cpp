@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,23 +24,8 @@ struct ProgramOptions {
   bool print = false, dot = false;
 };
 
-void write_file(const std::string& file, const std::string& text) {
-  std::ofstream out(file, std::ios::binary);
-  if (!out) fail_errno(errno, fmt::format("can't open {}", file));
-  if (!(out << text).flush()) fail_errno(errno, fmt::format("can't write {}", file));
-}
-
-Coll collective_of(const std::string& name) {
-  std::vector<std::string_view> known;
-  for (int i = 0; i < static_cast<int>(Coll::send_recv); ++i) {
-    known.push_back(name_of(static_cast<Coll>(i)));
-    if (name == known.back()) return static_cast<Coll>(i);
-  }
-  fail(Result::invalid_argument, "--collective {}: there is no such collective. There are: {}", printable(name, 60), fmt::join(known, ", "));
-}
-
 ProgramSet built_in(const ProgramOptions& o) {
-  const Coll coll = collective_of(o.collective);
+  const Coll coll = collective_named(o.collective);
   const Algorithm* const a = find_algorithm(coll, o.algorithm);
   if (!a) {
     std::vector<const char*> known;

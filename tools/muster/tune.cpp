@@ -55,12 +55,9 @@ Constants read_so_far(const std::string& file) {
 }
 
 // The first job writes the file anew, the second adds to what the first found.
-void write_file(const std::string& file, const std::string& text) {
+void replace_file(const std::string& file, const std::string& text) {
   const std::string fresh = file + ".new";
-  FILE* const f = std::fopen(fresh.c_str(), "we");
-  const bool written = f && std::fwrite(text.data(), 1, text.size(), f) == text.size();
-  const int error = errno;
-  if (!f || std::fclose(f) != 0 || !written) fail_errno(error, "can't write " + fresh);
+  write_file(fresh, text);
   if (std::rename(fresh.c_str(), file.c_str()) != 0) fail_errno(errno, "can't write " + file);
 }
 
@@ -90,7 +87,7 @@ int run_as_rank(const TuneCommand& o) {
   TuneOptions options;
   options.per_experiment = std::chrono::duration<double>(o.seconds / kExperiments);
   const Constants tuned = tune_host(comm, read_so_far(o.output), options);
-  if (comm.rank() == 0) write_file(o.output, profile_text(tuned, where(comm)));
+  if (comm.rank() == 0) replace_file(o.output, profile_text(tuned, where(comm)));
   comm.barrier();
   comm.destroy();
   return 0;
@@ -113,7 +110,7 @@ int tune(TuneCommand o) {
   if (ranks > cores)
     fail(Result::invalid_argument, "--ranks {}: this process may use {} cores, and each rank needs its own",
          ranks, cores);
-  write_file(o.output, "");
+  replace_file(o.output, "");
   // Then more ranks than cores; four on each of two, so that many cores don't make too many ranks.
   const int crowded = std::min(cores, 2);
   for (const int n : {ranks, 4 * crowded}) {
