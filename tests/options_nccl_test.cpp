@@ -332,6 +332,21 @@ TEST(NcclAlgo, IsMetOrSaidNotToBe) {
   }
 }
 
+TEST(NcclAlgo, HasAListForEachCollective) {
+  EXPECT_EQ(nccl_algorithms_for(Coll::all_reduce, "Ring,tree"), "Ring,tree");
+  EXPECT_EQ(nccl_algorithms_for(Coll::all_reduce, "ring; allreduce:^tree"), "^tree");
+  EXPECT_EQ(nccl_algorithms_for(Coll::reduce_scatter, "ring;allreduce:^tree"), "ring");
+  EXPECT_EQ(nccl_algorithms_for(Coll::reduce_scatter, "allreduce:tree"), "");
+  EXPECT_EQ(nccl_protocols_for(Coll::all_gather, "LL;AllGather:Simple"), "Simple");
+  EXPECT_EQ(nccl_protocols_for(Coll::broadcast, "^LL128"), "^LL128");
+  EXPECT_EQ(nccl_protocols_for(Coll::reduce, "broadcast:LL;"), "");
+  for (const char* text : {"LL64", "ring", "broadcast:LL,x", "all_reduce:LL", "LL;Simple"}) {
+    const Outcome o = outcome_of([&] { nccl_protocols_for(Coll::reduce, text); });
+    EXPECT_EQ(o.code, Result::invalid_usage) << text;
+    EXPECT_THAT(o.text, HasSubstr(std::string("NCCL_PROTO='") + text + "'"));
+  }
+}
+
 TEST(NcclAlgo, ForcesTheRing) {
   const Environment env(Set{{"NCCL_ALGO", "Ring"}});
   run_threads(3, [](Communicator& c, int rank) {

@@ -279,6 +279,26 @@ TEST_F(PlanTool, SaysWhichOptionsHaveNoEffect) {
   EXPECT_THAT(plan("all_reduce --topo two.json").text, Not(HasSubstr("options ")));
 }
 
+TEST_F(PlanTool, SaysOfHostMemoryToo) {
+  const Output o =
+      plan("all_reduce --size 1M --ranks 4 --host",
+           "NCCL_ALGO=ring NCCL_PROTO=LL NCCL_MIN_NCHANNELS=3 NCCL_BUFFSIZE=1M NCCL_CROSS_NIC=1");
+  EXPECT_EQ(o.status, 0) << o.text;
+  EXPECT_THAT(o.text, AllOf(HasSubstr("\nchosen     ring "), HasSubstr("NCCL_ALGO=ring: only ring\n"),
+                            HasSubstr("NCCL_PROTO=LL: no effect: the planner has no such choice"),
+                            HasSubstr("NCCL_MIN_NCHANNELS=3: 3 channels\n"),
+                            HasSubstr("NCCL_BUFFSIZE=1M: messages of up to 32KB\n"),
+                            HasSubstr("NCCL_CROSS_NIC=1: no effect: ")));
+  const nlohmann::json j =
+      json("all_reduce --size 1M --ranks 4 --host --algorithm direct", "MUSTER_ALGO=ring");
+  EXPECT_EQ(j["sizes"][0]["chosen"], "direct");
+  EXPECT_EQ(effect_of(j, "MUSTER_ALGO"), "no effect: --algorithm goes before it");
+  EXPECT_THAT(plan("broadcast --size 1M --ranks 4 --host", "NCCL_ALGO=nvls").text,
+              HasSubstr("NCCL_ALGO=nvls: no effect: Muster has none of 'nvls'\n"));
+  EXPECT_THAT(plan("all_reduce --ranks 257 --host").text,
+              HasSubstr("--ranks 257: ranks on host memory are planned for up to 256"));
+}
+
 // --- what can't be planned as it seems ---
 
 TEST_F(PlanTool, SaysWhatOfTheTopologyBearsOnSpeed) {

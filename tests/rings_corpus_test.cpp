@@ -58,7 +58,8 @@ TEST(RingsCorpus, SoundOnEveryTopology) {
       }
     }
   EXPECT_GE(machines, 80);
-  EXPECT_LE(imperfect.size(), 4u) << fmt::format("{}", fmt::join(imperfect, " "));
+  // One of them is Tuolumne's: 27 rings through 12 partitions would take every place there is.
+  EXPECT_LE(imperfect.size(), 5u) << fmt::format("{}", fmt::join(imperfect, " "));
 }
 
 // What the ring graph of a debug log says: "Pattern 4, crossNic 0, nChannels 2, bw 12.000000/12.000000, ..."

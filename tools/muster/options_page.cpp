@@ -69,7 +69,8 @@ constexpr std::string_view kTail = R"(
 - else a list with `tree` in it, for all functions: as `MUSTER_ALGO=tree`. Muster has none of the others;
 - lists that exclude others than `ring` (`^tree`, `^nvls,collnetdirect`): nothing of that kind runs unless it is forced.
 
-Anything else (`nvls` alone, `^ring`, `allreduce:tree`) is warned about, and the planner chooses.
+Anything else (`nvls` alone, `^ring`, `allreduce:tree`) is warned about, and the planner chooses. `muster plan` for GPUs meets lists of
+single functions and `^ring` as well, and `NCCL_PROTO` and `NCCL_CROSS_NIC` (`docs/planner.md`).
 
 The bounds on channels follow NCCL: `CTAS` beats `NCHANNELS` beats `NRINGS`, and all beat what the program asks for.
 `MUSTER_CHANNELS` beats them all.
