@@ -33,31 +33,33 @@ class Comparison {
     if (shape.count == 0) return;
     PlanInputs modelled = in;
     modelled.tuned = constants_;
+    std::vector<const Algorithm*> can;
+    std::vector<TimedCall> calls;
     for (const Algorithm& a : algorithms()) {
-      if (a.coll != coll || (a.windows && !in.windows && !in.same_process)) continue;
-      CallShape forced = shape;
-      const std::string slots = choose(shape, free_).algorithm->name;
-      forced.allowed = parse_selection(coll, a.windows ? "window," + slots : a.name);
+      if (a.coll != coll || (!a.windows && !can_run(a, shape, free_))) continue;
+      TimedCall forced{shape, a.windows};
+      forced.shape.allowed = only(a);
       if (a.windows) {
-        if (!choose_windows(forced, free_).algorithm) continue;
-      } else {
-        try {
-          if (choose(forced, free_).algorithm != &a) continue;
-        } catch (const Error&) {
-          continue;  // can't do it at this size
-        }
+        forced.shape.allowed |= only(*choose(shape, free_).algorithm);
+        if (!choose_windows(forced.shape, free_).algorithm) continue;
       }
-      const double predicted = host_price(a, shape, in, *constants_).us;
-      const double measured =
-          time_call(comm_, comm_, forced, a.windows, std::chrono::duration<double>(seconds_));
+      can.push_back(&a);
+      calls.push_back(forced);
+    }
+    constexpr int kRounds = 5;
+    const auto times =
+        time_calls(comm_, calls, std::chrono::duration<double>(seconds_ / (kRounds + 1)), kRounds);
+    if (comm_.rank() != 0) return;
+    for (size_t i = 0; i < can.size(); ++i) {
+      const Algorithm& a = *can[i];
       std::string by;
       if (choose(shape, free_).algorithm == &a) by += 't';
       if (choose(shape, modelled).algorithm == &a) by += 'm';
       if (with_windows(shape, free_) == &a) by += 'T';
       if (with_windows(shape, modelled) == &a) by += 'M';
-      if (comm_.rank() != 0) continue;
       std::printf("%s %s %d %llu %.3f %.3f %s\n", name_of(coll), a.name, comm_.size(),
-                  static_cast<unsigned long long>(bytes), predicted, measured, by.empty() ? "-" : by.c_str());
+                  static_cast<unsigned long long>(bytes), host_price(a, shape, in, *constants_).us,
+                  median(times[i]), by.empty() ? "-" : by.c_str());
       std::fflush(stdout);
     }
   }

@@ -1,6 +1,7 @@
 // Profiles of `muster tune`: measured, written, read back, agreed on, and chosen by.
 #include "comm/tuning_profile.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <vector>
 
@@ -63,6 +65,22 @@ TEST_F(TuningProfileTest, GoesBeforeTheBuiltInConstants) {
   ASSERT_NE(p.constants, nullptr);
   EXPECT_EQ((*p.constants)("host.turn"), 7.5);
   EXPECT_EQ((*p.constants)("host.call"), Constants::built_in()("host.call"));
+}
+
+TEST_F(TuningProfileTest, TimesOfCallsAreAPartOfIt) {
+  const auto hash = [&](const std::string& text) {
+    const Variable v("MUSTER_TUNING_PROFILE", write("one", text));
+    return load().hash;
+  };
+  const std::string row = "calls all_reduce direct 2 2 8:1 32:2\n";
+  std::set<uint64_t> hashes = {hash(""), hash(row)};
+  for (const char* other :
+       {"all_reduce direct 2 2 8:1 32:2.5", "all_reduce direct 2 2 8:1 64:2", "all_reduce direct 2 2 8:1",
+        "all_reduce direct 4 2 8:1 32:2", "all_reduce direct 2 4 8:1 32:2", "all_reduce ring 2 2 8:1 32:2",
+        "all_gather direct 2 2 8:1 32:2"})
+    hashes.insert(hash(fmt::format("calls {}\n", other)));
+  EXPECT_EQ(hashes.size(), 9u);
+  EXPECT_EQ(hash("# a comment\n" + row), hash(row));
 }
 
 TEST_F(TuningProfileTest, IsLookedForWhereUsersAndAdministratorsPutIt) {
@@ -178,11 +196,13 @@ TEST_F(TuningProfileTest, WhatIsMeasuredHereReadsBack) {
   const Variable none("MUSTER_TUNING_PROFILE", "");
   std::string text;
   test::run_threads(2, [&](Communicator& comm, int rank) {
-    const Constants tuned =
-        tune_host(comm, Constants::built_in(), {.per_experiment = std::chrono::milliseconds(1)});
+    const Constants tuned = tune_calls(
+        comm, tune_host(comm, Constants::built_in(), {.per_experiment = std::chrono::milliseconds(1)}),
+        std::chrono::milliseconds(300));
     if (rank == 0) text = profile_text(tuned, "a test");
   });
-  EXPECT_THAT(text, AllOf(HasSubstr("# a test\n"), HasSubstr("host.")));
+  EXPECT_THAT(text, AllOf(HasSubstr("# a test\n"), HasSubstr("host."), HasSubstr("\ncalls "),
+                          HasSubstr("\nhost.spread")));
   const Variable v("MUSTER_TUNING_PROFILE", write("measured", text));
   const TuningProfile p = load();
   ASSERT_NE(p.constants, nullptr);
@@ -203,8 +223,8 @@ TEST_F(TuningProfileTest, TheToolMeasuresAndWritesOne) {
   const test::Output o =
       test::output_of(MUSTER_TOOL " tune --seconds 0.02 --output " + path("tool") + " 2>&1");
   ASSERT_EQ(o.status, 0) << o.text;
-  EXPECT_THAT(o.text,
-              AllOf(HasSubstr("host.call"), HasSubstr("host.turn"), HasSubstr("Written to " + path("tool"))));
+  EXPECT_THAT(o.text, AllOf(HasSubstr("host.call"), HasSubstr("host.turn"), HasSubstr("\ncalls "),
+                            HasSubstr("Written to " + path("tool"))));
   const Variable v("MUSTER_TUNING_PROFILE", path("tool"));
   EXPECT_THAT(read("tool"), StartsWith("# Muster "));
   EXPECT_NE(load().constants, nullptr);

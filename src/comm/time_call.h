@@ -3,6 +3,8 @@
 #pragma once
 
 #include <chrono>
+#include <span>
+#include <vector>
 
 #include "comm/state.h"
 
@@ -14,5 +16,18 @@ namespace muster {
 // reach directly. Calls are out of place, the root is 0.
 double time_call(Communicator& all, Communicator& group, const CallShape& shape, bool windows,
                  std::chrono::duration<double> wanted);
+
+struct TimedCall {
+  CallShape shape;
+  bool windows = false;
+};
+// Collective among `all`, who make the calls. Microseconds per call, by call and round. In each round each
+// call has a batch of about `per_batch`, or of one call, so that all of them see alike what else goes on on
+// the machine. They have one collective, type and count, and share their buffers: one pair of ordinary
+// memory, one of windows.
+std::vector<std::vector<double>> time_calls(Communicator& all, std::span<const TimedCall> calls,
+                                            std::chrono::duration<double> per_batch, int rounds);
+
+double median(std::vector<double> values);
 
 }  // namespace muster

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -12,7 +13,9 @@
 #include "base/error.h"
 #include "comm/state.h"
 #include "comm/time_call.h"
+#include "plan/bandwidth.h"
 #include "plan/host_price.h"
+#include "plan/prediction.h"
 #include "plan/selection.h"
 
 namespace muster {
@@ -60,14 +63,18 @@ constexpr Experiment kSharedCores[] = {
 constexpr int kRounds = 2;
 constexpr double kNotMade = std::numeric_limits<double>::infinity();
 
+void require_free_choice(Communicator& comm) {
+  const PlanInputs& in = comm.impl()->inputs;
+  if (!in.algorithm.empty() || in.channels > 1)
+    fail(Result::invalid_usage, "tuning measures all ways to move data, and {} forces one. Unset it",
+         in.algorithm.empty() ? "a number of channels" : in.forced_by + "=" + in.algorithm);
+}
+
 class Tuning {
  public:
   Tuning(Communicator& all, Constants known, const TuneOptions& options)
       : all_(all), constants_(std::move(known)), options_(options) {
-    const PlanInputs& in = all.impl()->inputs;
-    if (!in.algorithm.empty() || in.channels > 1)
-      fail(Result::invalid_usage, "tuning measures all ways to move data, and {} forces one. Unset it",
-           in.algorithm.empty() ? "a number of channels" : in.forced_by + "=" + in.algorithm);
+    require_free_choice(all);
     alone_ = all.split(all.rank(), 0);
     pair_ = all.split(all.rank() < 2 ? 0 : Communicator::kNoColor, 0);
   }
@@ -156,7 +163,7 @@ class Tuning {
                                                       is_rate ? "GB/s" : "us"),
                                           "tuning"),
                           "tuning");
-      const bool too_dear = host_price(algorithm, call, in, trial).us > us;
+      const bool too_dear = host_model_price(algorithm, call, in, trial).us > us;
       (too_dear == is_rate ? low : high) = middle;
     }
     return std::exp((low + high) / 2);
@@ -168,7 +175,116 @@ class Tuning {
   const TuneOptions options_;
 };
 
+// All ways to make one call.
+struct Race {
+  uint64_t bytes = 0;
+  std::vector<const Algorithm*> algorithms;
+  std::vector<TimedCall> calls;  // one by each
+  double us = 0;                 // about, of the longest
+};
+
+constexpr int kRaceRounds = 5;
+
+// How long it takes with batches of so long; one call more where they are few.
+double seconds_of(const Race& race, double batch) {
+  return static_cast<double>(race.calls.size()) * (kRaceRounds + 1) * std::max(batch, 2e-6 * race.us);
+}
+
+Race race_of(const CallShape& shape, const PlanInputs& in, const Constants& known) {
+  Race race;
+  race.bytes = static_cast<uint64_t>(data_bytes(shape.coll, in.nranks, shape.count, size_of(shape.type)));
+  for (const Algorithm& a : algorithms()) {
+    if (a.coll != shape.coll) continue;
+    TimedCall c{shape, a.windows};
+    c.shape.allowed = only(a);
+    if (a.windows) {  // else slots
+      c.shape.allowed |= only(*choose(shape, in).algorithm);
+      if (!choose_windows(c.shape, in).algorithm) continue;
+    } else if (!can_run(a, shape, in)) {
+      continue;
+    }
+    race.algorithms.push_back(&a);
+    race.calls.push_back(c);
+    race.us = std::max(race.us, host_model_price(a, shape, in, known).us);
+  }
+  return race;
+}
+
+std::vector<Race> races_of(const PlanInputs& in, const Constants& known) {
+  constexpr double kMostBytes = 1 << 30;  // of all ranks' buffers
+  const double all = std::min(kLeavesCache * static_cast<double>(in.cache_bytes), kMostBytes);
+  std::vector<Race> races;
+  for (int c = 0; c < kColls; ++c) {
+    CallShape shape{static_cast<Coll>(c), DataType::float32, RedOp::sum, 0, 1};
+    if (is_uneven(shape.coll) || shape.coll == Coll::send_recv) continue;
+    const auto largest = std::max<uint64_t>(1, static_cast<uint64_t>(all / host_footprint(shape, in.nranks)));
+    shape.count = 0;
+    for (uint64_t bytes = 8; shape.count < largest; bytes *= 4) {
+      const uint64_t count = std::min(count_of(shape, bytes, in.nranks), largest);
+      if (count == shape.count) continue;
+      shape.count = count;
+      races.push_back(race_of(shape, in, known));
+    }
+  }
+  return races;
+}
+
+// The differences of a call's times from its middle one, relative, by halves: what lies in the middle half.
+void add_spread(const std::vector<double>& us, std::vector<double>& spreads) {
+  std::vector<double> off;
+  for (const double t : us) off.push_back(std::abs(t / median(us) - 1));
+  spreads.push_back(median(std::move(off)));
+}
+
 }  // namespace
+
+Constants tune_calls(Communicator& comm, Constants known, std::chrono::duration<double> budget) {
+  require_free_choice(comm);
+  const PlanInputs& in = comm.impl()->inputs;
+  if (in.nranks < 2 || in.nranks > kMostDirect || in.placement) return known;
+  std::vector<Race> races = races_of(in, known);
+
+  // Long batches first, then short ones, then fewer sizes.
+  constexpr double kLongest = 5e-3, kShortest = 2e-4;
+  double batch = kLongest;
+  const auto all_seconds = [&] {
+    double sum = 0;
+    for (const Race& r : races) sum += seconds_of(r, batch);
+    return sum;
+  };
+  while (batch > kShortest && all_seconds() > budget.count()) batch = std::max(kShortest, batch * 0.8);
+  while (races.size() > 1 && all_seconds() > budget.count())
+    races.erase(std::ranges::max_element(races, {}, [&](const Race& r) { return seconds_of(r, batch); }));
+
+  std::vector<double> spreads;
+  std::map<const Algorithm*, MeasuredRow> rows;
+  for (const Race& race : races) {
+    const auto times = time_calls(comm, race.calls, std::chrono::duration<double>(batch), kRaceRounds);
+    for (size_t i = 0; i < times.size(); ++i) {
+      MeasuredRow& row = rows[race.algorithms[i]];
+      row.points.push_back({race.bytes, median(times[i])});
+      add_spread(times[i], spreads);
+    }
+  }
+  for (const Algorithm& a : algorithms())
+    if (const auto row = rows.find(&a); row != rows.end()) {
+      row->second.algorithm = &a;
+      row->second.ranks = in.nranks;
+      row->second.cores = in.cores;
+      known.calls().add(std::move(row->second));
+    }
+  const Constant& before = known.get("host.spread");
+  double spread = median(std::move(spreads));
+  if (before.kind == "measured") spread = std::max(spread, before.value);  // of other ranks
+  known.override_with(
+      Constants::read(
+          fmt::format("host.spread {:.3g} - measured batches of each call: median distance from their "
+                      "median, the largest of all numbers of ranks",
+                      spread),
+          "tuning"),
+      "tuning");
+  return known;
+}
 
 Constants tune_host(Communicator& comm, Constants known, const TuneOptions& options) {
   return Tuning(comm, std::move(known), options).run();
@@ -183,6 +299,12 @@ std::string profile_text(const Constants& tuned, const std::string& where) {
   for (const auto& [name, c] : tuned.all())
     if (!built_in.has(name) || c.source != built_in.get(name).source)
       text += fmt::format("{:<24} {:<12.6g} {:<8} {:<9} {}\n", name, c.value, c.unit, c.kind, c.source);
+  if (tuned.calls().rows().empty()) return text;
+  text +=
+      "\n# What calls of float32 took, in us, medians: calls, collective, algorithm, ranks, cores, then "
+      "bytes:us.\n"
+      "# Bytes are counted as nccl-tests does. By window: buffers of mem_alloc; else of malloc.\n";
+  for (const MeasuredRow& row : tuned.calls().rows()) text += fmt::format("calls {}\n", row.to_text());
   return text;
 }
 

@@ -23,6 +23,13 @@ struct TuneOptions {
 // to be measured.
 Constants tune_host(Communicator& comm, Constants known, const TuneOptions& options = {});
 
+// Collective. Measures what the algorithms that these ranks can use take, all of them at each of several
+// sizes (from 8 bytes of data, each four times the one before, to where caches no longer help), and adds it
+// to `known`, by whose prices the time for each is chosen so that all take about `budget`; the largest sizes
+// are left out if they would take longer. Sets host.spread, too. Equal on all ranks. Throws as tune_host
+// does.
+Constants tune_calls(Communicator& comm, Constants known, std::chrono::duration<double> budget);
+
 // The measured ones among `tuned` as a profile's text, below `where`, which tells people when and on what
 // they were measured.
 std::string profile_text(const Constants& tuned, const std::string& where);

@@ -40,6 +40,14 @@ uint64_t hash_of(const Constants& c) {
     for (const char letter : name) hash = hash_combine(hash, static_cast<unsigned char>(letter));
     hash = hash_combine(hash, std::hash<double>()(constant.value));
   }
+  for (const MeasuredRow& row : c.calls().rows()) {
+    for (const char* const name : {name_of(row.algorithm->coll), row.algorithm->name})
+      for (const char letter : std::string_view(name))
+        hash = hash_combine(hash, static_cast<unsigned char>(letter));
+    hash = hash_combine(hash_combine(hash, static_cast<uint64_t>(row.ranks)), static_cast<uint64_t>(row.cores));
+    for (const MeasuredRow::Point& p : row.points)
+      hash = hash_combine(hash_combine(hash, p.bytes), std::hash<double>()(p.us));
+  }
   return hash ? hash : 1;
 }
 

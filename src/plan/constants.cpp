@@ -58,7 +58,19 @@ Constants Constants::read(std::string_view text, const std::string& name) {
            name, number, what);
     };
     std::string_view rest = line;
-    const std::string_view key = take_word(rest), value = take_word(rest), unit = take_word(rest),
+    const std::string_view key = take_word(rest);
+    if (key == "calls") {
+      try {
+        MeasuredRow row = MeasuredRow::read(rest);
+        for (const MeasuredRow& r : read.calls_.rows())
+          if (r.is_of(row)) fail(Result::invalid_argument, "{} is there twice", row.name());
+        read.calls_.add(std::move(row));
+      } catch (const Error& e) {
+        fail(e.code(), "{}:{}: {}", name, number, e.what());
+      }
+      continue;
+    }
+    const std::string_view value = take_word(rest), unit = take_word(rest),
                            kind = take_word(rest);
     const std::optional<double> v = parse_number(value);
     if (!v) wrong(fmt::format("'{}' is no number of 0 or more", printable(value, 100)));
@@ -89,6 +101,7 @@ void Constants::override_with(const Constants& profile, const std::string& name)
            printable(constant.unit, 100));
     known->second = constant;
   }
+  for (const MeasuredRow& row : profile.calls_.rows()) calls_.add(row);
 }
 
 const Constant& Constants::get(std::string_view name) const {
@@ -107,6 +120,7 @@ std::string Constants::to_text() const {
   std::string text;
   for (const auto& [name, c] : all_)
     text += fmt::format("{:<24} {:<12.6g} {:<8} {:<9} {}\n", name, c.value, c.unit, c.kind, c.source);
+  for (const MeasuredRow& row : calls_.rows()) text += fmt::format("calls {}\n", row.to_text());
   return text;
 }
 

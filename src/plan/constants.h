@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "plan/measured_calls.h"
+
 namespace muster {
 
 struct Constant {
@@ -20,8 +22,8 @@ class Constants {
  public:
   // Those of constants.tsv. Thread-safe.
   static const Constants& built_in();
-  // Lines as in constants.tsv. `name`: what it is called in errors. Throws invalid_argument with the line's
-  // number.
+  // Lines as in constants.tsv, and lines of calls: "calls" and what MeasuredRow::read takes. `name`: what it is
+  // called in errors. Throws invalid_argument with the line's number.
   static Constants read(std::string_view text, const std::string& name);
 
   // What `profile`, read from `name`, has goes before what is here. Throws invalid_argument with the line's
@@ -37,10 +39,14 @@ class Constants {
   double of(std::string_view name, std::string_view suffix) const;
 
   const std::map<std::string, Constant, std::less<>>& all() const { return all_; }
+  // What whole calls took, by which prices of host memory are put right; none among the built-in ones.
+  const MeasuredCalls& calls() const { return calls_; }
+  MeasuredCalls& calls() { return calls_; }
   std::string to_text() const;  // as read() takes it
 
  private:
   std::map<std::string, Constant, std::less<>> all_;
+  MeasuredCalls calls_;
 };
 
 }  // namespace muster

@@ -268,7 +268,7 @@ double host_footprint(const CallShape& c, int nranks) {
   }
 }
 
-HostPrice host_price(const Algorithm& a, const CallShape& call, const PlanInputs& in, const Constants& k) {
+HostPrice host_model_price(const Algorithm& a, const CallShape& call, const PlanInputs& in, const Constants& k) {
   HostPrice price = Pricing(a, call, in, k).total();
   // While there is less than a cache line for each chunk some are empty. On shared cores more messages may
   // then cost fewer turns, but no call is taken to be cheaper than a smaller one.

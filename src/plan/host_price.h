@@ -52,8 +52,18 @@ double host_footprint(const CallShape& call, int nranks);
 // Times the last-level cache: from the first on bytes begin to cost more, from the second on none is in it.
 inline constexpr double kFillsCache = 0.5, kLeavesCache = 2.5;
 
-// Of `inputs`: ranks, cores, channels, slot and cache bytes, and the programs of a custom algorithm. Any algorithm of the call's collective may be
-// asked for, also one that couldn't run it. Thread-safe.
+// By the model alone. Of `inputs`: ranks, cores, channels, slot and cache bytes, and the programs of a custom
+// algorithm. Any algorithm of the call's collective may be asked for, also one that couldn't run it. Thread-safe.
+HostPrice host_model_price(const Algorithm& algorithm, const CallShape& call, const PlanInputs& inputs,
+                           const Constants& constants);
+
+// The same, put right by what `constants` know of whole calls (measured_calls.h). A call that was measured costs
+// what it took. Between two measured sizes the price goes from one time to the other as the model's does;
+// below the first and above the last it is the model's by the ratio of that one's time to its price. For other
+// types, channels, or numbers of ranks than those measured, times are first changed as the model changes. So
+// prices keep never falling with sizes, if the model's don't: times in a row don't (MeasuredCalls::add), nor
+// changed ones (the largest so far counts), and the way from one to the next is the model's own. All parts of
+// a price change alike.
 HostPrice host_price(const Algorithm& algorithm, const CallShape& call, const PlanInputs& inputs,
                      const Constants& constants);
 // Of point-to-point messages that each rank exchanges with one other, or of a one-sided copy: one message of

@@ -1,6 +1,7 @@
 #include "plan/planner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/math.h"
@@ -104,6 +105,9 @@ Obstacle obstacle_of(const Algorithm& a, const CallShape& call, const PlanInputs
   return {};
 }
 
+// What displaces the choice by thresholds must be cheaper by more than times vary, so that choices don't hang on noise.
+double margin(const PlanInputs& in) { return 1 + (*in.tuned)("host.spread"); }
+
 // The cheapest through slots, of those whose results are rounded once, in rank order (docs/architecture.md, Numbers).
 struct Cheapest {
   const Algorithm* algorithm = nullptr;
@@ -111,11 +115,13 @@ struct Cheapest {
   std::string reason;
 };
 Cheapest cheapest(const CallShape& call, const PlanInputs& in) {
-  Cheapest best, second;
+  const Algorithm* const usual = find_algorithm(call.coll, by_thresholds(call, in).name);
+  Cheapest best, second, as_usual;
   for (const Algorithm& a : algorithms()) {
     if (a.coll != call.coll || !obstacle_of(a, call, in).text.empty() || (reduces(call.coll) && !a.rank_order)) continue;
     if (!in.trees && std::string_view(a.name) == "tree") continue;
     const double us = host_price(a, call, in, *in.tuned).us;
+    if (&a == usual) as_usual = {&a, us, {}};
     if (!best.algorithm || us < best.us) {
       second = best;
       best = {&a, us, {}};
@@ -124,7 +130,12 @@ Cheapest cheapest(const CallShape& call, const PlanInputs& in) {
     }
   }
   if (!best.algorithm) return best;
-  best.reason = fmt::format("cheapest by the tuning profile: {:.3g} us", best.us);
+  best.reason = "cheapest by the tuning profile";
+  if (as_usual.algorithm && best.algorithm != usual && as_usual.us <= best.us * margin(in)) {
+    best.reason += fmt::format(", give or take {:.2g} %", 100 * (margin(in) - 1));
+    second = std::exchange(best, {usual, as_usual.us, std::move(best.reason)});
+  }
+  best.reason += fmt::format(": {:.3g} us", best.us);
   if (second.algorithm) best.reason += fmt::format(", {} {:.3g}", second.algorithm->name, second.us);
   return best;
 }
@@ -290,7 +301,8 @@ Choice choose_windows(const CallShape& call, const PlanInputs& in) {
   } else if (has_prices(in) && call.count > 0) {
     const double us = host_price(*window, call, in, *in.tuned).us;
     const Cheapest slots = cheapest(call, in);
-    if (slots.algorithm && slots.us <= us) return c;
+    const bool usual = bytes_per_rank(call, in.nranks) >= kWindowBytes;
+    if (slots.algorithm && (usual ? slots.us * margin(in) < us : slots.us <= us * margin(in))) return c;
     c.reason = fmt::format("cheapest by the tuning profile: {:.3g} us", us);
     if (slots.algorithm) c.reason += fmt::format(", {} through slots {:.3g}", slots.algorithm->name, slots.us);
   } else if (bytes_per_rank(call, in.nranks) < kWindowBytes) {

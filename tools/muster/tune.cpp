@@ -11,7 +11,9 @@
 #include <ctime>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <sstream>
+#include <vector>
 
 #include "base/error.h"
 #include "base/host.h"
@@ -31,11 +33,13 @@ namespace {
 struct TuneCommand {
   std::string output;
   int ranks = 0;
-  double seconds = 20;
+  double seconds = 45;
   bool as_rank = false;
+  double constants_seconds = 0, calls_seconds = 0;  // of a rank's own job
 };
 
-constexpr double kExperiments = 16;  // about, of both jobs
+constexpr double kExperiments = 14;     // about, of the larger list
+constexpr double kForConstants = 0.35;  // of the time; the rest is for whole calls
 
 std::string this_program() {
   std::string path(4096, '\0');
@@ -84,13 +88,31 @@ std::string where(const Communicator& comm) {
 
 int run_as_rank(const TuneCommand& o) {
   Communicator comm = Communicator::from_environment();
-  TuneOptions options;
-  options.per_experiment = std::chrono::duration<double>(o.seconds / kExperiments);
-  const Constants tuned = tune_host(comm, read_so_far(o.output), options);
+  Constants tuned = read_so_far(o.output);
+  if (o.constants_seconds > 0)
+    tuned = tune_host(comm, std::move(tuned),
+                      {.per_experiment = std::chrono::duration<double>(o.constants_seconds / kExperiments)});
+  tuned = tune_calls(comm, std::move(tuned), std::chrono::duration<double>(o.calls_seconds));
   if (comm.rank() == 0) replace_file(o.output, profile_text(tuned, where(comm)));
   comm.barrier();
   comm.destroy();
   return 0;
+}
+
+struct Job {
+  int ranks = 0, cores = 0;
+  bool constants = false;  // else only calls
+};
+
+// Ranks with a core each, twice as many each time; then more ranks than cores, on two cores, so that many
+// cores don't make too many ranks. The largest of both measure constants, before others use them.
+std::vector<Job> jobs_of(int ranks, int cores) {
+  std::vector<Job> jobs = {{ranks, cores, true}};
+  for (int n = 2; n < ranks; n *= 2) jobs.push_back({n, cores, false});
+  const int few = std::min(cores, 2);
+  jobs.push_back({4 * few, few, true});
+  for (const int n : std::set{few + 1, 2 * few, 3 * few}) jobs.push_back({n, few, false});
+  return jobs;
 }
 
 int tune(TuneCommand o) {
@@ -111,14 +133,20 @@ int tune(TuneCommand o) {
     fail(Result::invalid_argument, "--ranks {}: this process may use {} cores, and each rank needs its own",
          ranks, cores);
   replace_file(o.output, "");
-  // Then more ranks than cores; four on each of two, so that many cores don't make too many ranks.
-  const int crowded = std::min(cores, 2);
-  for (const int n : {ranks, 4 * crowded}) {
+  const std::vector<Job> jobs = jobs_of(ranks, cores);
+  for (const Job& one : jobs) {
+    if (one.cores < cores) stay_on(one.cores);
     RunOptions job;
-    if (n != ranks) stay_on(crowded);
-    job.ranks = n;
-    job.command = {
-        this_program(), "tune", "--as-rank", "--output", o.output, "--seconds", fmt::format("{}", o.seconds)};
+    job.ranks = one.ranks;
+    job.command = {this_program(),
+                   "tune",
+                   "--as-rank",
+                   "--output",
+                   o.output,
+                   "--constants-seconds",
+                   fmt::format("{}", one.constants ? kForConstants / 2 * o.seconds : 0),
+                   "--calls-seconds",
+                   fmt::format("{}", (1 - kForConstants) * o.seconds / static_cast<double>(jobs.size()))};
     if (const int status = run_job(job)) {
       std::remove(o.output.c_str());
       return status;
@@ -156,6 +184,8 @@ void add_tune(CLI::App& app, int& status) {
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();
   command->add_flag("--as-rank", o->as_rank)->group("");  // how it starts its own ranks
+  command->add_option("--constants-seconds", o->constants_seconds)->group("");
+  command->add_option("--calls-seconds", o->calls_seconds)->group("");
   command->callback([o, &status] { status = o->as_rank ? run_as_rank(*o) : tune(*o); });
 }
 
