@@ -156,6 +156,7 @@ TEST_F(PlanTool, RefusesWithTheRemedy) {
   EXPECT_THAT(refusal("broadcast --root 16 --topo two.json"), HasSubstr("ranks are 0 to 15"));
   EXPECT_THAT(refusal("all_reduce --root 1 --topo two.json"), HasSubstr("--root 1: all_reduce has no root"));
   EXPECT_THAT(refusal("all_reduce --topo missing.json"), HasSubstr("missing.json"));
+  EXPECT_THAT(refusal("all_reduce --topo none.json"), HasSubstr("none.json has no GPUs"));
   EXPECT_EQ(plan("all_reduce --gpus-per-thread 0 --topo two.json").status, 2);
 }
 
@@ -297,6 +298,16 @@ TEST_F(PlanTool, SaysOfHostMemoryToo) {
               HasSubstr("NCCL_ALGO=nvls: no effect: Muster has none of 'nvls'\n"));
   EXPECT_THAT(plan("all_reduce --ranks 257 --host").text,
               HasSubstr("--ranks 257: ranks on host memory are planned for up to 256"));
+}
+
+TEST_F(PlanTool, TakesConstantsOfATuningProfile) {
+  write("mine.tuning", "gpu.copy.sm90 3360 GB/s measured somewhere\n");
+  EXPECT_THAT(plan("all_reduce --topo two.json --ranks 1", "MUSTER_TUNING_PROFILE=mine.tuning").text,
+              AllOf(HasSubstr("constants  mine.tuning, over those built in\n"),
+                    HasSubstr("the GPU's memory, 3360 GB/s copied")));
+  EXPECT_THAT(plan("--constants", "MUSTER_TUNING_PROFILE=mine.tuning").text,
+              ContainsRegex("gpu.copy.sm90 +3360 "));
+  EXPECT_THAT(plan("all_reduce --topo two.json").text, Not(HasSubstr("constants  ")));
 }
 
 // --- what can't be planned as it seems ---

@@ -67,8 +67,14 @@ topology::Cluster cluster_of(const PlanCommand& o, const Options& options) {
   return topology::read_topology(topology::load_file(o.file), o.file == "-" ? "standard input" : o.file);
 }
 
-std::vector<RankPlace> places_of(const topology::Cluster& c, int ranks) {
+std::vector<RankPlace> places_of(const topology::Cluster& c, const PlanCommand& o) {
+  const int ranks = o.ranks;
   std::vector<RankPlace> places = all_gpus(c);
+  if (places.empty() && !o.file.empty())
+    fail(Result::invalid_argument,
+         "{} has no GPUs, for which is planned. Describe them (docs/topology.md), or plan for this machine's "
+         "memory with --host instead of --topo",
+         printable(o.file, 300));
   if (places.empty())
     fail(Result::invalid_argument,
          "there are no GPUs here. A machine or cluster that isn't here can be planned for: muster plan "
@@ -131,12 +137,14 @@ std::string programs_text(const PlanCommand& o, const PlanRun& run, const Predic
 }
 
 int plan(const PlanCommand& o) {
-  if (o.constants) return say(Constants::built_in().to_text()), 0;
   const Options options = Options::from_environment();
+  const TuningProfile profile = load_tuning_profile(options);
+  const Constants& constants = profile.constants ? *profile.constants : Constants::built_in();
+  if (o.constants) return say(constants.to_text()), 0;
   if (o.rings && o.collective.empty()) {
     const topology::Cluster cluster = cluster_of(o, options);
     CallShape any;
-    const std::vector<RankPlace> places = places_of(cluster, o.ranks);
+    const std::vector<RankPlace> places = places_of(cluster, o);
     const GpuOptions set = gpu_options(options, {}, links_of(cluster, places).spread.hosts, any);
     return say(rings_text(find_rings(cluster, places, {.cross_nic = set.cross_nic}))), 0;
   }
@@ -148,9 +156,7 @@ int plan(const PlanCommand& o) {
   const topology::Cluster cluster = o.host ? topology::Cluster{} : cluster_of(o, options);
   if (o.host || (o.file.empty() && !o.rings && all_gpus(cluster).empty())) return plan_on_host(o, call);
 
-  const std::vector<RankPlace> places = places_of(cluster, o.ranks);
-  const TuningProfile profile = load_tuning_profile(options);
-  const Constants& constants = profile.constants ? *profile.constants : Constants::built_in();
+  const std::vector<RankPlace> places = places_of(cluster, o);
   const Links links = links_of(cluster, places, constants);
   if (o.root >= links.spread.ranks)
     fail(Result::invalid_argument, "--root {}: ranks are 0 to {}", o.root, links.spread.ranks - 1);
@@ -164,6 +170,7 @@ int plan(const PlanCommand& o) {
 
   PlanReport report;
   report.file = o.file;
+  report.profile = profile.file;
   report.options = std::move(set.effects);
   report.findings = speed_findings(cluster, links.spread.hosts);
   const std::vector<uint64_t> sizes = sizes_of(o);
@@ -260,8 +267,10 @@ void add_plan(CLI::App& app, int& status) {
                        "Simulate, and write a timeline: a Chrome trace, for ui.perfetto.dev")
           ->type_name("FILE");
   CLI::Option* const json = command->add_flag("--json", o->json, "For programs");
-  CLI::Option* const constants = command->add_flag(
-      "--constants", o->constants, "The numbers that prices are made of, and where each is from");
+  CLI::Option* const constants =
+      command->add_flag("--constants", o->constants,
+                        "The numbers that prices are made of, and where each is from; those of a tuning "
+                        "profile go before those built in");
   // What can't be had together is refused; nothing is passed over in silence.
   exclude(sizes, {size, program, dot, simulate, trace});
   exclude(program, {dot, simulate, trace});

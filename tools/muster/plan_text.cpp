@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
 #include "plan_run.h"
 #include "quantities.h"
 #include "speed_findings.h"
@@ -29,6 +30,9 @@ std::string links_text(const Links& l) {
 std::string head_text(const PlanReport& report, const std::string& size) {
   const Prediction& p = report.rows[0].prediction;
   return fmt::format("{}{}, {}: ", name_of(p.call.coll), size, name_of(p.call.type)) + links_text(p.links) +
+         (report.profile.empty()
+              ? ""
+              : fmt::format("constants  {}, over those built in\n", printable(report.profile, 200))) +
          effects_text(report.options) + findings_text(report.findings, report.file) + "\n";
 }
 
@@ -204,6 +208,7 @@ std::string json_text(const PlanReport& report) {
   j["type"] = name_of(first.call.type);
   j["ranks"] = first.links.spread.ranks;
   j["hosts"] = first.links.spread.hosts;
+  j["tuning_profile"] = report.profile;
   j["options"] = json_of(report.options);
   j["findings"] = nlohmann::ordered_json::array();
   for (const topology::Finding& f : report.findings)

@@ -13,9 +13,10 @@
 namespace muster::tool {
 
 struct PlanReport {
-  std::string file;                         // of the topology; empty: this machine's
-  std::vector<SizeRow> rows;                // at least one
-  std::vector<OptionEffect> options;        // that are set
+  std::string file;                   // of the topology; empty: this machine's
+  std::string profile;                // of tuning, whose constants go before those built in; empty: none
+  std::vector<SizeRow> rows;          // at least one
+  std::vector<OptionEffect> options;  // that are set
   std::vector<topology::Finding> findings;  // that bear on speed
   std::optional<Simulation> simulation;     // of the best of the only row
 };
