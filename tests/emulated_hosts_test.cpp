@@ -155,10 +155,57 @@ INSTANTIATE_TEST_SUITE_P(All, Forced,
                            return name;
                          });
 
-TEST(EmulatedHosts, ChooseAsOneHostWithoutBeingForced) {
-  on_hosts({0, 1}, [](Communicator& c, int rank) {
-    EXPECT_THAT(c.explain("all_reduce", 1 << 20, DataType::float32), HasSubstr("direct"));
-    expect_right(c, rank, {DataType::float32, 1000});
+// Without being forced: all ranks alike, or their messages would not match; and right, whatever it is.
+class Chosen : public testing::TestWithParam<std::vector<int>> {};
+
+TEST_P(Chosen, AlikeOnAllRanksAndRight) {
+  on_hosts(GetParam(), [](Communicator& c, int rank) {
+    for (const char* collective : {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all", "gather", "scatter"})
+      for (const size_t count : {1, 1000, 1 << 20}) {
+        std::string text = c.explain(collective, count, DataType::float32);
+        EXPECT_THAT(text, HasSubstr("hosts of")) << collective;
+        text.resize(2000);
+        std::vector<char> all(text.size() * static_cast<size_t>(c.size()));
+        c.all_gather(text.data(), all.data(), text.size(), DataType::int8);
+        for (size_t r = 0; r < static_cast<size_t>(c.size()); ++r)
+          EXPECT_EQ(std::string(&all[r * text.size()], text.size()), text) << collective << " on rank " << r;
+      }
+    for (const size_t count : {size_t{1}, size_t{37}, size_t{20011}}) expect_right(c, rank, {DataType::float32, count});
+    expect_equal_bits(c, rank);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Chosen,
+                         testing::Values(std::vector{0, 1}, std::vector{0, 0, 1, 1}, std::vector{0, 1, 0, 1, 0}, std::vector{0, 0, 1, 1, 2},
+                                         std::vector{0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1}),
+                         [](const auto& p) {
+                           std::string name;
+                           for (const int h : p.param) name += std::to_string(h);
+                           return name;
+                         });
+
+TEST(EmulatedHosts, LongDataIsSharedOutInsideHostsFirst) {
+  on_hosts({0, 0, 1, 1}, [](Communicator& c, int) {
+    EXPECT_THAT(c.explain("all_reduce", 1 << 20, DataType::float32),
+                testing::AllOf(HasSubstr("hierarchical"), HasSubstr("2 hosts of 2 ranks"), testing::Not(HasSubstr("mem_alloc"))));
+  });
+}
+
+// What only two ranks know the length of goes straight from one to the other.
+TEST(EmulatedHosts, CountsThatTwoRanksKnowAreSentBetweenThem) {
+  on_hosts({0, 1, 0, 1}, [](Communicator& c, int rank) {
+    const size_t n = 4, me = static_cast<size_t>(rank);
+    std::vector<size_t> sent(n), received(n);
+    std::vector<int> in, want;
+    for (size_t peer = 0; peer < n; ++peer) {
+      sent[peer] = me + 2 * peer;
+      in.insert(in.end(), sent[peer], static_cast<int>(10 * me + peer));
+      received[peer] = peer + 2 * me;
+      want.insert(want.end(), received[peer], static_cast<int>(10 * peer + me));
+    }
+    std::vector<int> out(want.size(), -1);
+    c.all_to_all_v(in.data(), sent, {}, out.data(), received, {}, DataType::int32);
+    EXPECT_EQ(out, want);
   });
 }
 

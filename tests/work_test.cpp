@@ -17,12 +17,17 @@ struct Counted {
   double near_bytes = 0;  // of the rank that sends or receives most within its host
   double far_bytes = 0;   // of the host that sends or receives most
   double rank_bytes = 0;  // of the rank that sends or receives most, wherever to
+  double near_messages = 0, far_messages = 0;  // of the rank that sends or receives most
+  double combined = 0;                         // of the rank that adds most
+  double longest_far = 0;
 };
 
 Counted count(const Algorithm& a, const Spread& s, double data) {
   std::vector<double> near_out(static_cast<size_t>(s.ranks)), near_in = near_out, out = near_out,
                                                               in = near_out;
   std::vector<double> far_out(static_cast<size_t>(s.hosts)), far_in = far_out;
+  std::vector<double> near_sent = out, near_received = out, far_sent = out, far_received = out, combined = out;
+  double longest_far = 0;
   Placement placement;
   for (int rank = 0; rank < s.ranks; ++rank) placement.host_of.push_back(rank / s.per_host);
   for (int rank = 0; rank < s.ranks; ++rank) {
@@ -32,19 +37,31 @@ Counted count(const Algorithm& a, const Spread& s, double data) {
       const auto r = static_cast<size_t>(rank), host = static_cast<size_t>(rank / s.per_host);
       const double bytes = chunk * step.pieces;
       const auto add = [&](const Ref& ref, std::vector<double>& near, std::vector<double>& far,
-                           std::vector<double>& all) {
+                           std::vector<double>& all, std::vector<double>& near_count,
+                           std::vector<double>& far_count) {
         if (ref.kind != Ref::Kind::slot) return;
         all[r] += bytes;
-        (ref.peer / s.per_host == rank / s.per_host ? near[r] : far[host]) += bytes;
+        const bool is_near = ref.peer / s.per_host == rank / s.per_host;
+        (is_near ? near[r] : far[host]) += bytes;
+        ++(is_near ? near_count : far_count)[r];
+        if (!is_near) longest_far = std::max(longest_far, bytes);
       };
-      for (const Ref& ref : step.destinations) add(ref, near_out, far_out, out);
-      for (const Ref& ref : step.sources) add(ref, near_in, far_in, in);
+      for (const Ref& ref : step.destinations) add(ref, near_out, far_out, out, near_sent, far_sent);
+      for (const Ref& ref : step.sources) add(ref, near_in, far_in, in, near_received, far_received);
+      if (reduces(a.coll) && step.sources.size() > 1)
+        combined[r] += bytes * static_cast<double>(step.sources.size() - 1);
     }
   }
   const auto most = [](const std::vector<double>& x, const std::vector<double>& y) {
     return std::max(*std::max_element(x.begin(), x.end()), *std::max_element(y.begin(), y.end()));
   };
-  return {most(near_out, near_in), most(far_out, far_in), most(out, in)};
+  return {most(near_out, near_in),
+          most(far_out, far_in),
+          most(out, in),
+          most(near_sent, near_received),
+          most(far_sent, far_received),
+          most(combined, combined),
+          longest_far};
 }
 
 bool is_power(int n) { return (n & (n - 1)) == 0; }
@@ -66,6 +83,14 @@ TEST(Work, BytesAreThoseOfThePrograms) {
       if (!by_distance || (is_power(per_host) && is_power(hosts) && name != "bruck")) {
         EXPECT_NEAR(w->near_bytes, c.near_bytes, 1e-6 * kData);
         EXPECT_NEAR(w->far_bytes, c.far_bytes, 1e-6 * kData);
+        EXPECT_NEAR(w->combined, c.combined, 1e-6 * kData);
+        if (hosts > 1) {
+          EXPECT_NEAR(w->longest_far, c.longest_far, 1e-6 * kData);
+        }
+        if (!w->ring) {  // a ring's are those that follow one another
+          EXPECT_EQ(w->near_messages, c.near_messages);
+          EXPECT_EQ(w->far_messages, c.far_messages);
+        }
       } else if (hosts == 1) {
         // What a rank exchanges in all; of odd numbers of ranks no less, and at most a rank's data more.
         EXPECT_GE(w->near_bytes, c.rank_bytes - 1e-6 * kData);

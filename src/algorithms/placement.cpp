@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -12,6 +13,13 @@ Placement placement_of(std::span<const int> hosts) {
   std::map<int, int> number;
   for (const int h : hosts) p.host_of.push_back(number.try_emplace(h, static_cast<int>(number.size())).first->second);
   return p;
+}
+
+std::vector<int> host_by_host(std::span<const int> host_of) {
+  std::vector<int> order(host_of.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return host_of[static_cast<size_t>(a)] < host_of[static_cast<size_t>(b)]; });
+  return order;
 }
 
 std::string obstacle(int hosts, int most) {

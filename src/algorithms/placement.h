@@ -15,6 +15,8 @@ struct Placement {
 
 // `hosts`: by rank, numbers that are equal on ranks of one host; they are numbered anew.
 Placement placement_of(std::span<const int> hosts);
+// All ranks, host by host: a ring in this order passes each host once.
+std::vector<int> host_by_host(std::span<const int> host_of);
 
 // Why hierarchical programs are of no use there; empty: they may be. `most`: ranks of the largest host.
 std::string obstacle(int hosts, int most);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "algorithms/algorithms.h"
+#include "plan/host_network.h"
 
 namespace muster {
 
@@ -52,6 +53,7 @@ std::shared_ptr<const Placement> placement_in(const Impl& comm) {
   for (const int r : comm.family_ranks) hosts.push_back(host_of[static_cast<size_t>(r)]);
   Placement p = placement_of(hosts);
   if (std::ranges::all_of(p.host_of, [](int h) { return h == 0; })) return nullptr;
+  if (!std::ranges::is_sorted(p.host_of)) p.rings = {host_by_host(p.host_of)};
   return std::make_shared<const Placement>(std::move(p));
 }
 
@@ -75,6 +77,7 @@ void take_places(Impl& comm) {
     in.cache_bytes = std::min(in.cache_bytes, p.cache);
   }
   in.placement = placement_in(comm);
+  if (in.placement) in.network = network_between(*comm.family->hosts.cluster);
   const double cores = usable_cores(comm);
   in.cores = std::max(1, static_cast<int>(cores));
   comm.wait = WaitPolicy::choose(comm.options.text("MUSTER_WAIT"), comm.size, cores);

@@ -1,6 +1,7 @@
 #include "plan/estimate.h"
 
 #include "plan/host_price.h"
+#include "plan/hosts_price.h"
 
 namespace muster {
 namespace {
@@ -10,8 +11,11 @@ const Constants& constants_of(const PlanInputs& in) { return in.tuned ? *in.tune
 }  // namespace
 
 double estimate_us(const Algorithm& algorithm, const CallShape& call, const PlanInputs& in) {
-  return call.count == 0 ? constants_of(in)("host.call")
-                         : host_price(algorithm, call, in, constants_of(in)).us;
+  const Constants& k = constants_of(in);
+  if (call.count == 0) return k("host.call");
+  if (in.placement)
+    if (const auto price = hosts_price(algorithm, call, in, k)) return price->us;
+  return host_price(algorithm, call, in, k).us;
 }
 
 double estimate_message_us(uint64_t bytes, const PlanInputs& in) {

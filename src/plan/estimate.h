@@ -7,7 +7,7 @@
 
 namespace muster {
 
-// Microseconds of one call among many alike (host_price.h).
+// Microseconds of one call among many alike (host_price.h, of several hosts hosts_price.h).
 double estimate_us(const Algorithm& algorithm, const CallShape& call, const PlanInputs& inputs);
 // Of one point-to-point message or one-sided copy.
 double estimate_message_us(uint64_t bytes, const PlanInputs& inputs);

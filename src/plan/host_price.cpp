@@ -29,11 +29,6 @@ double ring_bytes(double message, double slot) {
   return message <= kLineBytes ? 0 : message <= 1024 ? 8192 : message <= 8192 ? 49152 : 33 * slot;
 }
 
-// 0: all of it stays in the cache; 1: nothing does.
-double share_outside(double bytes, double cache) {
-  return std::clamp((bytes / cache - kFillsCache) / (kLeavesCache - kFillsCache), 0.0, 1.0);
-}
-
 // Element types differ in what combining them takes: 16-bit floats are widened and rounded, 8-bit ones more
 // so.
 std::string_view kind_of(DataType t) {
@@ -64,7 +59,7 @@ struct BytePrices {
     slot = price("host.slot", slots_outside);
     load = price("host.window", buffers_outside);
     store = price("host.window.store", buffers_outside);
-    combine = 1 / k.of("host.combine", kind_of(type)) / kBytesPerMicrosecond;
+    combine = combine_us_per_byte(type, k);
   }
   double of(const Ref& r, bool is_source) const {
     switch (r.kind) {
@@ -190,7 +185,7 @@ class Pricing {
     const double buffers = host_footprint(call_, in_.nranks), cache = static_cast<double>(in_.cache_bytes);
     const double message = std::min(longest_, static_cast<double>(tile_));
     const double rings = traffic_.connections * ring_bytes(message, static_cast<double>(in_.slot_bytes));
-    return {k_, call_.type, share_outside(buffers, cache), share_outside(buffers + rings, cache)};
+    return {k_, call_.type, share_outside_cache(buffers, cache), share_outside_cache(buffers + rings, cache)};
   }
 
   // A call among many alike, all of whose chunks are `tiles` tiles of full_tile bytes, or as the call cuts
@@ -249,6 +244,14 @@ class Pricing {
 
 }  // namespace
 
+double share_outside_cache(double bytes, double cache) {
+  return std::clamp((bytes / cache - kFillsCache) / (kLeavesCache - kFillsCache), 0.0, 1.0);
+}
+
+double combine_us_per_byte(DataType type, const Constants& k) {
+  return 1 / k.of("host.combine", kind_of(type)) / kBytesPerMicrosecond;
+}
+
 double host_footprint(const CallShape& c, int nranks) {
   const double n = nranks;
   const double part = static_cast<double>(c.count) * static_cast<double>(size_of(c.type));
@@ -296,7 +299,7 @@ HostPrice host_model_price(const Algorithm& a, const CallShape& call, const Plan
 HostPrice host_message_price(uint64_t bytes, const PlanInputs& in, const Constants& k) {
   const double all = static_cast<double>(bytes),
                tile = std::min(all, static_cast<double>(std::max<size_t>(1, in.message_bytes)));
-  const double outside = share_outside(2 * all * in.nranks, static_cast<double>(in.cache_bytes));
+  const double outside = share_outside_cache(2 * all * in.nranks, static_cast<double>(in.cache_bytes));
   const BytePrices prices(k, DataType::uint8, outside, outside);
   const double one_side = prices.local + prices.slot;
   const double messages = std::max(1.0, std::ceil(all / tile)),

@@ -51,6 +51,10 @@ struct HostPrice {
 double host_footprint(const CallShape& call, int nranks);
 // Times the last-level cache: from the first on bytes begin to cost more, from the second on none is in it.
 inline constexpr double kFillsCache = 0.5, kLeavesCache = 2.5;
+// 0: all of it stays in the cache; 1: nothing does.
+double share_outside_cache(double bytes, double cache_bytes);
+// Of adding one byte of this type to another.
+double combine_us_per_byte(DataType type, const Constants& constants);
 
 // By the model alone. Of `inputs`: ranks, cores, channels, slot and cache bytes, and the programs of a custom
 // algorithm. Any algorithm of the call's collective may be asked for, also one that couldn't run it. Thread-safe.

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/math.h"
 #include "plan/host_price.h"
+#include "plan/hosts_price.h"
 #include "plan/selection.h"
 
 namespace muster {
@@ -143,7 +144,43 @@ Cheapest cheapest(const CallShape& call, const PlanInputs& in) {
 // A profile is of a host: its ranks are few enough for all that there is.
 bool has_prices(const PlanInputs& in) { return in.tuned && in.nranks > 1 && in.nranks <= kMostDirect; }
 
+std::string hosts_text(const PlanInputs& in) {
+  const Spread s = spread_of(in);
+  const bool even = s.ranks == s.hosts * s.per_host;
+  return fmt::format("{} hosts of {}{} rank{} over {}", s.hosts, even ? "" : "up to ", s.per_host, s.per_host == 1 ? "" : "s", name_of(in.network.kind));
+}
+
+// Several hosts: the cheapest of all that can run the call. Sums may be rounded on the way, since combining all in one place would have
+// everything cross the network.
+Pick cheapest_between_hosts(const CallShape& call, const PlanInputs& in) {
+  const Constants& constants = in.tuned ? *in.tuned : Constants::built_in();
+  const Algorithm *best = nullptr, *second = nullptr;
+  HostsPrice price;
+  double second_us = 0;
+  for (const Algorithm& a : algorithms()) {
+    if (a.coll != call.coll || !is_allowed(call, a) || !obstacle_of(a, call, in).text.empty()) continue;
+    if (!in.trees && !call.allowed && std::string_view(a.name) == "tree") continue;
+    const auto p = hosts_price(a, call, in, constants);
+    if (!p) continue;
+    if (!best || p->us < price.us) {
+      second = best;
+      second_us = price.us;
+      best = &a;
+      price = *p;
+    } else if (!second || p->us < second_us) {
+      second = &a;
+      second_us = p->us;
+    }
+  }
+  if (!best) return by_thresholds(call, in);
+  std::string reason = fmt::format("cheapest on {}{}: {:.3g} messages one after another and {:.3g} bytes of a host cross the network, {:.3g} us", hosts_text(in),
+                                   in.tuned ? " by the tuning profile" : "", price.far_rounds, price.far_bytes, price.us);
+  if (second) reason += fmt::format(", {} {:.3g}", second->name, second_us);
+  return {best->name, std::move(reason)};
+}
+
 Pick pick(const CallShape& call, const PlanInputs& in) {
+  if (in.placement && in.nranks > 1 && call.count > 0) return cheapest_between_hosts(call, in);
   if (has_prices(in) && call.count > 0)
     if (Cheapest c = cheapest(call, in); c.algorithm) return {c.algorithm->name, std::move(c.reason)};
   return by_thresholds(call, in);
@@ -293,6 +330,7 @@ Choice choose_windows(const CallShape& call, const PlanInputs& in) {
   if (c.algorithm) return c;
   if (!in.windows || in.nranks == 1 || in.nranks > kMostDirect) return c;
   if (!in.algorithm.empty() && in.algorithm != "window") return c;
+  if (in.placement && in.algorithm.empty() && !call.allowed) return c;  // other hosts' memory is out of reach, emulated ones' only on demand
   if (call.allowed && in.algorithm.empty() && !is_allowed(call, *find_algorithm(call.coll, "window"))) return c;
   if (call.op == RedOp::pre_mul_sum && reduces(call.coll)) return c;  // a peer's factor isn't known here
   const Algorithm* const window = find_algorithm(call.coll, "window");
@@ -333,6 +371,8 @@ UnevenChoice choose_uneven(const CallShape& call, uint64_t elements, const PlanI
   // Ranks know different counts and must choose alike, and each message must be one chunk, so that its ends know its length.
   PlanInputs free = in;
   free.algorithm.clear();
+  free.placement.reset();
+  free.tuned.reset();
   const bool streamed = choose(c.alike, free).streamed;
   c.alike.count = 1;
   c.slots = choose(c.alike, free);

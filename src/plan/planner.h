@@ -11,6 +11,7 @@
 #include "algorithms/algorithms.h"
 #include "muster/types.h"
 #include "plan/custom_programs.h"
+#include "plan/host_network.h"
 
 namespace muster {
 
@@ -39,11 +40,13 @@ struct PlanInputs {
   bool same_process = false;  // all ranks are threads of one process: all memory is a window
   bool reproducible = false;
   std::shared_ptr<const Placement> placement;  // null: all ranks are on one host
+  HostNetwork network;        // between hosts
   bool trees = true;          // false: "tree" runs only where it is forced
   std::string algorithm;      // forced; empty = free choice
   std::string forced_by;      // the option that was set, for people: "NCCL_ALGO"
   int channels = 0;           // forced; 0 = free choice
-  std::shared_ptr<const Constants> tuned;  // measured here: what is cheapest by them is chosen. Null: by thresholds
+  std::shared_ptr<const Constants> tuned;  // measured here: what is cheapest by them is chosen. Null: by
+                                          // thresholds on one host, by the built-in constants on several
   // What the user brought. Of those that are for a call, the first runs it, unless another algorithm is forced.
   std::vector<std::shared_ptr<const CustomProgram>> custom;
   int most_channels = 0;      // bound of a free choice; 0 = none

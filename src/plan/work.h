@@ -1,5 +1,5 @@
-// What an algorithm makes the ranks do, counted: what prices are made of. Bytes are those that programs send
-// (work_test counts them in the programs), so a formula here can't say other than what is run.
+// What an algorithm makes the ranks do, counted: what prices are made of. Bytes and messages are
+// those that programs send (work_test counts them in the programs), so a formula here can't say other than what is run.
 //
 // Formulas: Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH (2005)
 // for rings, halving, doubling, binomial trees; Bruck et al. (1997); Sanders, Speck, Traeff: Two-tree
@@ -18,6 +18,7 @@ struct Spread {
   int ranks = 1;
   int hosts = 1;
   int per_host = 1;
+  bool in_order = true;  // ranks of one host are numbered one after another
 };
 
 struct Work {
@@ -28,6 +29,12 @@ struct Work {
   // all ranks of the host which sends or receives most with other hosts.
   double near_bytes = 0, far_bytes = 0;
   int far_ranks = 0;  // of that host's ranks so many exchange with other hosts; 0: all
+  // Of data that fits one tile, for the rank that sends or receives most: messages in one direction with ranks
+  // of its host, and with others. More than rounds: they are under way at the same time. Fewer: it waits while
+  // others pass the data on.
+  double near_messages = 0, far_messages = 0;
+  double longest_far = 0;  // bytes of the longest message among hosts
+  double combined = 0;     // bytes that the rank which adds most adds to what it has
   // Near and far messages belong to the same flow, so the slower of both decides; otherwise one follows the
   // other.
   bool flows = false;
