@@ -339,6 +339,8 @@ TEST_F(PlanTool, OneRankCopies) {
     EXPECT_TRUE(size["candidates"][0]["algbw"].is_number());
   }
   EXPECT_EQ(plan("--rings --topo two.json --ranks 1").text, "no ring: there is one rank\n");
+  EXPECT_THAT(plan("all_reduce --topo two.json --ranks 1 --simulate").text,
+              HasSubstr("one rank sends nothing, so there is nothing to simulate"));
 }
 
 TEST_F(PlanTool, TablesHaveEachSize) {

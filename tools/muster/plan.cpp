@@ -180,6 +180,11 @@ int plan(const PlanCommand& o) {
     if (!first.best()) fail(Result::invalid_argument, "{}", reason_for_none(first));
     const PlanRun run(cluster, places, first, *first.best(), search);
     if (o.program || o.dot) return say(programs_text(o, run, first)), 0;
+    if (links.spread.ranks == 1)
+      fail(Result::invalid_argument,
+           "one rank sends nothing, so there is nothing to simulate: the plan without {} says what its copy "
+           "takes",
+           o.simulate ? "--simulate" : "--trace");
     constexpr uint64_t kTiles = 16;  // of a loop; more go on alike
     report.simulation =
         run.simulate(constants, o.gpus_per_thread, !o.trace.empty(), o.all_tiles ? 0 : kTiles);
