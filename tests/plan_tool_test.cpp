@@ -32,6 +32,8 @@ class PlanTool : public testing::Test {
     write(
         "big.json",
         R"({"muster_cluster": 1, "hosts": [{"count": 2048, "name": "n", "ready": "dgx-h100"}], "fabric": {"rails": true}})");
+    write("cpus.json", R"({"muster_cluster": 1, "hosts": [{"count": 3, "name": "n", "host": {"gpus": 0, "numa_nodes": 2, "nics": 1,
+        "network": "ethernet", "gbit_per_s": 10}}]})");
     write("none.json",
           R"({"muster_cluster": 1, "hosts": [{"name": "n", "host": {"gpus": 0, "numa_nodes": 2}}]})");
   }
@@ -128,6 +130,21 @@ TEST_F(PlanTool, SimulatesAndShowsPrograms) {
                     Not(HasSubstr("exactly"))));
   EXPECT_THAT(plan("all_reduce --size 4M --cluster one.json --trace /nowhere/x").text,
               HasSubstr("can't open /nowhere/x: ENOENT"));
+}
+
+TEST_F(PlanTool, PlansForTheMemoryOfSeveralHosts) {
+  // 7 ranks: 3 on the first host, 2 on each of the others; 1.25 GB/s are 10 Gbit/s.
+  const Output one = plan("all_reduce --size 64M --topo cpus.json --ranks 7");
+  EXPECT_THAT(one.text, AllOf(StartsWith("all_reduce of 64MB, float32: 7 ranks on the memory of 3 hosts, up to 3 each, TCP over ports of 1.25 GB/s per host"),
+                              HasSubstr("\nchosen     hierarchical "), HasSubstr("messages one after another"), HasSubstr("\nring ")));
+  EXPECT_EQ(one.status, 0);
+  // GPUs are there, but aren't what is asked about. Without --ranks one on each host.
+  EXPECT_THAT(plan("all_reduce --sizes 8:64 --topo two.json --host").text, HasSubstr("2 ranks on the memory of 2 hosts, 1 each, RDMA"));
+  EXPECT_THAT(plan("all_reduce --size 8 --topo cpus.json --json").text, AllOf(HasSubstr("\"hosts\": 3"), HasSubstr("\"chosen\"")));
+  EXPECT_THAT(plan("all_reduce --size 1G --topo big.json --host --ranks 16384").text, HasSubstr("16384 ranks on the memory of 2048 hosts, 8 each"));
+  EXPECT_THAT(plan("all_reduce --topo none.json --host").text, HasSubstr("memory of one host are planned for on that host"));
+  EXPECT_THAT(plan("all_reduce --topo cpus.json --ranks 1").text, HasSubstr("--ranks 1: on the memory of 3 hosts 2 to "));
+  EXPECT_THAT(plan("all_reduce --topo cpus.json --rings").text, HasSubstr("cpus.json has no GPUs"));
 }
 
 TEST_F(PlanTool, RefusesWithTheRemedy) {
@@ -375,7 +392,7 @@ TEST_F(PlanTool, IgnoresNoOption) {
                            "--sizes 8:16 --simulate",
                            "--sizes 8:16 --program",
                            "--constants --size 8",
-                           "--host"}) {
+                           "--host --simulate"}) {
     const Output o = plan(std::string("all_reduce --topo two.json ") + pair);
     EXPECT_EQ(o.status, 2) << pair << ": " << o.text;
     EXPECT_THAT(o.text, HasSubstr("--")) << pair;

@@ -101,7 +101,7 @@ std::vector<uint64_t> sizes_of(const PlanCommand& o) {
   }
 }
 
-int plan_on_host(const PlanCommand& o, const CallShape& call) {
+int plan_on_host(const PlanCommand& o, const CallShape& call, const topology::Cluster* cluster) {
   if (!o.protocol.empty() || o.gpus_per_thread != 1)
     fail(Result::invalid_argument,
          "{} is about GPUs, and there are none here: ranks on host memory are planned for",
@@ -109,8 +109,8 @@ int plan_on_host(const PlanCommand& o, const CallShape& call) {
   if (o.program || o.dot || o.simulate || !o.trace.empty())
     fail(Result::invalid_argument,
          "--program, --dot, --simulate and --trace are about GPUs, and there are none here: name a topology "
-         "with --topo");
-  say(host_plan({call, sizes_of(o), o.ranks, o.algorithm, o.json}));
+         "that has some with --topo");
+  say(host_plan({call, sizes_of(o), o.ranks, o.algorithm, o.json, cluster}));
   return 0;
 }
 
@@ -153,8 +153,11 @@ int plan(const PlanCommand& o) {
   CallShape call{collective_named(o.collective), type_named(o.type), RedOp::sum, o.root, 1};
   if (!rooted(call.coll) && o.root != 0)
     fail(Result::invalid_argument, "--root {}: {} has no root", o.root, name_of(call.coll));
-  const topology::Cluster cluster = o.host ? topology::Cluster{} : cluster_of(o, options);
-  if (o.host || (o.file.empty() && !o.rings && all_gpus(cluster).empty())) return plan_on_host(o, call);
+  const bool here = o.file.empty();
+  const topology::Cluster cluster = o.host && here ? topology::Cluster{} : cluster_of(o, options);
+  const bool several = cluster.host_count() > 1;
+  if (o.host || ((here || several) && !o.rings && all_gpus(cluster).empty()))
+    return plan_on_host(o, call, here ? nullptr : &cluster);
 
   const std::vector<RankPlace> places = places_of(cluster, o);
   const Links links = links_of(cluster, places, constants);
@@ -236,7 +239,7 @@ void add_plan(CLI::App& app, int& status) {
   CLI::Option* const ranks = command
                                  ->add_option("--ranks", o->ranks,
                                               "Only so many, in the order of hosts and GPUs. On host memory: "
-                                              "so many; without it one per core")
+                                              "so many; without it one per core here, one per host of --topo")
                                  ->check(CLI::Range(1, kMany))
                                  ->type_name("N");
   CLI::Option* const algorithm = command->add_option("--algorithm", o->algorithm, "Only this one");
@@ -250,7 +253,9 @@ void add_plan(CLI::App& app, int& status) {
           ->check(CLI::Range(1, 1024))
           ->capture_default_str();
   CLI::Option* const host =
-      command->add_flag("--host", o->host, "Ranks on this machine's memory, as without GPUs and --topo");
+      command->add_flag(
+          "--host", o->host,
+          "Ranks on host memory, this machine's or that of the hosts of --topo, as where there are no GPUs");
   CLI::Option* const rings = command->add_flag("--rings", o->rings, "The rings found on the links, instead");
   CLI::Option* const program = command->add_flag(
       "--program", o->program,
@@ -280,7 +285,7 @@ void add_plan(CLI::App& app, int& status) {
   exclude(sizes, {size, program, dot, simulate, trace});
   exclude(program, {dot, simulate, trace});
   exclude(dot, {json, rank, simulate, trace});
-  exclude(host, {topo, protocol, per_thread, program, dot, simulate, trace});
+  exclude(host, {protocol, per_thread, program, dot, simulate, trace});
   exclude(rings, {size, sizes, type, root, algorithm, protocol, per_thread, host, program, dot, simulate,
                   trace, json});
   exclude(constants, {collective, topo, size, sizes, type, root, ranks, algorithm, protocol, per_thread, host,

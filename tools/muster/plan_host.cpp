@@ -14,6 +14,7 @@
 #include "comm/tuning_profile.h"
 #include "option_effects.h"
 #include "plan/host_price.h"
+#include "plan/hosts_price.h"
 #include "plan/prediction.h"
 #include "plan/selection.h"
 #include "quantities.h"
@@ -80,28 +81,84 @@ std::vector<OptionEffect> effects_of(const Options& options, const HostPlanReque
   return effects;
 }
 
-Machine this_machine(const HostPlanRequest& request) {
-  constexpr int kMostRanks = 256;  // all ranks' programs are run on clocks
-  const int ranks = request.ranks;
-  const Options options = Options::from_environment();
+// What options and the profile say.
+Machine with_options(const Options& options, const HostPlanRequest& request) {
   Machine m;
   m.profile = load_tuning_profile(options);
   apply_plan_options(options, {}, m.inputs);
   m.options = effects_of(options, request, m.inputs);
   if (!request.algorithm.empty()) m.inputs.algorithm.clear();  // the command line goes before options
+  m.inputs.tuned = m.profile.constants;
+  return m;
+}
+
+Machine this_machine(const HostPlanRequest& request) {
+  constexpr int kMostRanks = 256;  // all ranks' programs are run on clocks
+  const int ranks = request.ranks;
+  const Options options = Options::from_environment();
+  Machine m = with_options(options, request);
   const auto allowed = static_cast<double>(allowed_cpus().size()), quota = cpu_quota();
   m.inputs.cores = std::max(1, static_cast<int>(quota > 0 ? std::min(allowed, quota) : allowed));
   if (ranks < 0 || ranks > kMostRanks)
     fail(Result::invalid_argument,
          "--ranks {}: ranks on host memory are planned for up to {}, as all their programs are run; --topo "
-         "plans for more, on GPUs",
+         "plans for more, on several hosts or on GPUs",
          ranks, kMostRanks);
   m.inputs.nranks = ranks > 0 ? ranks : m.inputs.cores;
   const size_t cache = last_level_cache();
   m.inputs.cache_bytes = cache ? cache : size_t{8} << 20;
   m.inputs.windows = options.flag("MUSTER_WINDOWS");
-  m.inputs.tuned = m.profile.constants;
   return m;
+}
+
+// By rank.
+std::vector<int> spread_over(int hosts, int ranks) {
+  std::vector<int> host_of;
+  for (int h = 0; h < hosts; ++h)
+    host_of.insert(host_of.end(), static_cast<size_t>(ranks / hosts + (h < ranks % hosts ? 1 : 0)), h);
+  return host_of;
+}
+
+// Of the host that has fewest; 0: the topology knows of none.
+int cores_of(const topology::Cluster& c) {
+  int least = 0;
+  for (const auto& shape : c.shapes) {
+    int cpus = 0;
+    for (const int n : shape->all(topology::Kind::numa)) cpus += static_cast<int>(shape->numa(n).cpus.size());
+    if (cpus > 0 && (least == 0 || cpus < least)) least = cpus;
+  }
+  return least;
+}
+
+Machine machines_of(const topology::Cluster& c, const HostPlanRequest& request) {
+  constexpr int kMostRanks = 1 << 20;
+  // Of the machine whose constants are built in: topologies don't say what caches there are.
+  constexpr size_t kCache = size_t{32} << 20;
+  const int hosts = c.host_count(), ranks = request.ranks > 0 ? request.ranks : hosts;
+  if (hosts < 2)
+    fail(Result::invalid_argument,
+         "ranks on the memory of one host are planned for on that host: run muster plan --host there, without "
+         "--topo");
+  if (ranks < 2 || ranks > kMostRanks)
+    fail(Result::invalid_argument, "--ranks {}: on the memory of {} hosts 2 to {} are planned for", ranks,
+         hosts, kMostRanks);
+  Machine m = with_options(Options::from_environment(), request);
+  m.inputs.nranks = ranks;
+  m.inputs.placement =
+      std::make_shared<const Placement>(placement_of(spread_over(std::min(hosts, ranks), ranks)));
+  m.inputs.network = network_between(c);
+  const int cores = cores_of(c);
+  m.inputs.cores = cores > 0 ? cores : ranks;
+  m.inputs.cache_bytes = kCache;
+  return m;
+}
+
+// Nothing for what isn't priced there.
+std::optional<HostPrice> price_of(const Algorithm& a, const CallShape& call, const Machine& m) {
+  if (!m.inputs.placement) return host_price(a, call, m.inputs, m.constants());
+  const auto p = hosts_price(a, call, m.inputs, m.constants());
+  if (!p) return std::nullopt;
+  return HostPrice{p->us, p->rounds_us, p->us - p->rounds_us, 0};
 }
 
 struct Candidate {
@@ -148,8 +205,8 @@ Row row_of(CallShape call, uint64_t bytes, const Machine& m, const std::string& 
   r.windows = choose_windows(call, m.inputs);
   for (const Algorithm& a : algorithms())
     if (a.coll == call.coll)
-      r.candidates.push_back(
-          {&a, host_price(a, call, m.inputs, m.constants()), obstacle_of(a, call, m.inputs)});
+      if (const auto price = price_of(a, call, m))
+        r.candidates.push_back({&a, *price, obstacle_of(a, call, m.inputs)});
   std::stable_sort(r.candidates.begin(), r.candidates.end(), [](const Candidate& a, const Candidate& b) {
     return std::pair(!a.obstacle.empty(), a.price.us) < std::pair(!b.obstacle.empty(), b.price.us);
   });
@@ -157,6 +214,14 @@ Row row_of(CallShape call, uint64_t bytes, const Machine& m, const std::string& 
 }
 
 std::string ranks_text(const PlanInputs& in) {
+  if (in.placement) {
+    const Spread s = spread_of(in);
+    return fmt::format("{} ranks on the memory of {} hosts, {}{} each, {}{}", s.ranks, s.hosts,
+                       s.ranks == s.hosts * s.per_host ? "" : "up to ", s.per_host, name_of(in.network.kind),
+                       in.network.gbytes_per_s > 0
+                           ? fmt::format(" over ports of {:.4g} GB/s per host", in.network.gbytes_per_s)
+                           : "");
+  }
   return fmt::format("{} rank{} on host memory, {} core{}", in.nranks, in.nranks == 1 ? "" : "s", in.cores,
                      in.cores == 1 ? "" : "s");
 }
@@ -225,6 +290,7 @@ std::string json_of(const std::vector<Row>& rows, const Machine& m) {
   j["collective"] = name_of(rows[0].call.coll);
   j["type"] = name_of(rows[0].call.type);
   j["ranks"] = m.inputs.nranks;
+  j["hosts"] = spread_of(m.inputs).hosts;
   j["cores"] = m.inputs.cores;
   j["tuning_profile"] = m.profile.file;
   j["options"] = json_of(m.options);
@@ -255,7 +321,7 @@ std::string json_of(const std::vector<Row>& rows, const Machine& m) {
 }  // namespace
 
 std::string host_plan(const HostPlanRequest& request) {
-  const Machine m = this_machine(request);
+  const Machine m = request.cluster ? machines_of(*request.cluster, request) : this_machine(request);
   if (request.call.root >= m.inputs.nranks)
     fail(Result::invalid_argument, "--root {}: ranks are 0 to {}", request.call.root, m.inputs.nranks - 1);
   std::vector<Row> rows;
