@@ -25,7 +25,8 @@ class Comparison {
       : comm_(comm), constants_(std::move(constants)), seconds_(seconds), free_(comm.impl()->inputs) {}
 
   // Rows: collective, algorithm, ranks, bytes, predicted and measured microseconds, and by whom it is chosen:
-  // t thresholds, m the model; capitals: where all buffers are windows.
+  // t thresholds, m the model; capitals: where all buffers are windows; x: it is never chosen, only forced,
+  // since its results would be rounded on the way.
   void size(Coll coll, uint64_t bytes) {
     const PlanInputs& in = comm_.impl()->inputs;
     const auto n = static_cast<uint64_t>(comm_.size());
@@ -52,7 +53,7 @@ class Comparison {
     if (comm_.rank() != 0) return;
     for (size_t i = 0; i < can.size(); ++i) {
       const Algorithm& a = *can[i];
-      std::string by;
+      std::string by = reduces(coll) && !a.rank_order ? "x" : "";
       if (choose(shape, free_).algorithm == &a) by += 't';
       if (choose(shape, modelled).algorithm == &a) by += 'm';
       if (with_windows(shape, free_) == &a) by += 'T';

@@ -220,7 +220,8 @@ std::vector<Race> races_of(const PlanInputs& in, const Constants& known) {
     const auto largest = std::max<uint64_t>(1, static_cast<uint64_t>(all / host_footprint(shape, in.nranks)));
     shape.count = 0;
     for (uint64_t bytes = 8; shape.count < largest; bytes *= 4) {
-      const uint64_t count = std::min(count_of(shape, bytes, in.nranks), largest);
+      uint64_t count = count_of(shape, bytes, in.nranks);
+      if (count > largest / 2) count = largest;  // one near it would say the same
       if (count == shape.count) continue;
       shape.count = count;
       races.push_back(race_of(shape, in, known));
@@ -278,9 +279,9 @@ Constants tune_calls(Communicator& comm, Constants known, std::chrono::duration<
   if (before.kind == "measured") spread = std::max(spread, before.value);  // of other ranks
   known.override_with(
       Constants::read(
-          fmt::format("host.spread {:.3g} - measured batches of each call: median distance from their "
-                      "median, the largest of all numbers of ranks",
-                      spread),
+          fmt::format("host.spread {:.3g} - measured {} batches of each call, {:.2g} ms or more each: median "
+                      "distance from their median, the largest of all numbers of ranks",
+                      spread, kRaceRounds, batch * 1e3),
           "tuning"),
       "tuning");
   return known;

@@ -28,28 +28,25 @@ std::optional<Coll> collective(std::string_view name) {
   return std::nullopt;
 }
 
+double median_of(std::vector<double> values) {
+  std::ranges::sort(values);
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
 void make_rising(std::vector<MeasuredRow::Point>& points) {
-  struct Run {
-    double us;
-    size_t points;
-  };
-  std::vector<Run> runs;
+  std::vector<std::vector<double>> runs;  // of neighbours, whose medians rise
   for (const MeasuredRow::Point& p : points) {
-    runs.push_back({p.us, 1});
-    while (runs.size() > 1 && runs[runs.size() - 2].us > runs.back().us) {
-      const Run last = runs.back();
+    runs.push_back({p.us});
+    while (runs.size() > 1 && median_of(runs[runs.size() - 2]) > median_of(runs.back())) {
+      const std::vector<double> last = std::move(runs.back());
       runs.pop_back();
-      Run& before = runs.back();
-      const size_t n = before.points + last.points;
-      before.us =
-          (before.us * static_cast<double>(before.points) + last.us * static_cast<double>(last.points)) /
-          static_cast<double>(n);
-      before.points = n;
+      runs.back().insert(runs.back().end(), last.begin(), last.end());
     }
   }
   auto p = points.begin();
-  for (const Run& r : runs)
-    for (size_t i = 0; i < r.points; ++i) (p++)->us = r.us;
+  for (const std::vector<double>& run : runs)
+    for (size_t i = 0; i < run.size(); ++i) (p++)->us = median_of(run);
 }
 
 }  // namespace

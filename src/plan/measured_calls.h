@@ -33,8 +33,9 @@ struct MeasuredRow {
 class MeasuredCalls {
  public:
   // In place of one of the same algorithm, ranks and cores. What measures a smaller size as dearer than a
-  // larger one is noise: runs of such neighbours get their mean (pool adjacent violators: Ayer, Brunk, Ewing,
-  // Reid, Silverman 1955), so that times never fall with sizes. Sizes must rise.
+  // larger one is noise: runs of such neighbours get their median (pool adjacent
+  // violators: Ayer, Brunk, Ewing, Reid, Silverman 1955; medians, so that a time that is far off doesn't move
+  // many), so that times never fall with sizes. Sizes must rise.
   void add(MeasuredRow row);
 
   // What stands for calls of so many ranks: the row of this algorithm with the nearest number of ranks, as a
