@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,10 +18,7 @@ namespace {
 
 std::vector<Program> all_ranks(const Algorithm& a, int nranks, int root = 0, int channels = 1) {
   std::vector<Program> programs;
-  for (int r = 0; r < nranks; ++r) {
-    Program p = a.make({nranks, r, root});
-    programs.push_back(channels == 1 ? std::move(p) : replicate(std::move(p), channels));
-  }
+  for (int r = 0; r < nranks; ++r) programs.push_back(make_program(a, {nranks, r, root}, channels));
   return programs;
 }
 
@@ -234,6 +232,49 @@ TEST(Algorithms, SendersDontAllStartAtTheSameRank) {
       EXPECT_THAT(first_peers, testing::UnorderedElementsAre(0, 1, 2, 3, 4, 5, 6))
           << a.name << ' ' << coll_name;
     }
+  }
+}
+
+// On a full mesh each pair of ranks has a link of its own, and as many channels as links use all of them at a
+// time.
+TEST(Algorithms, ChannelsBeginWithDifferentPeers) {
+  const int n = 8;
+  for (const auto& [coll, name] :
+       {std::pair(Coll::all_reduce, "direct"), std::pair(Coll::reduce_scatter, "direct"),
+        std::pair(Coll::all_to_all, "pairwise"), std::pair(Coll::reduce, "scatter_gather")}) {
+    std::vector<Program> all;
+    for (int r = 0; r < n; ++r) all.push_back(make_program(*find_algorithm(coll, name), {n, r, 0}, n - 1));
+    for (const Program& p : all) {
+      std::vector<int> first_peers;
+      for (const Channel& c : p.channels) first_peers.push_back(c.loops[0].steps[0].destinations.back().peer);
+      EXPECT_EQ(std::set<int>(first_peers.begin(), first_peers.end()).size(), first_peers.size()) << name;
+    }
+    // At any time one rank of each channel sends to each.
+    for (size_t c = 0; c < n - 1; ++c) {
+      std::set<int> targets;
+      for (const Program& p : all) targets.insert(p.channels[c].loops[0].steps[0].destinations.back().peer);
+      EXPECT_EQ(targets.size(), static_cast<size_t>(n)) << name;
+    }
+  }
+}
+
+TEST(Algorithms, SayWhetherAStepNamesAllRanks) {
+  const int n = 8;
+  const Placement pairs = placement_of(std::vector<int>{0, 0, 1, 1, 2, 2, 3, 3});
+  for (const Algorithm& a : algorithms()) {
+    if (a.windows) continue;
+    size_t most = 0;
+    for (int r = 0; r < n; ++r) {
+      const Program p = a.make({n, r, 0, &pairs});
+      for (const Step& s : p.channels[0].loops[0].steps)
+        for (const auto* refs : {&s.sources, &s.destinations}) {
+          std::set<int> peers;
+          for (const Ref& ref : *refs)
+            if (ref.kind == Ref::Kind::slot) peers.insert(ref.peer);
+          most = std::max(most, peers.size());
+        }
+    }
+    EXPECT_EQ(most == n - 1, a.names_all) << a.name << ' ' << name_of(a.coll);
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "algorithms/algorithms.h"
 #include "base/error.h"
+#include "plan/prediction.h"
 #include "plan/trace.h"
 #include "program/builder.h"
 #include "topology/cluster_file.h"
@@ -231,6 +232,36 @@ TEST(Simulator, OneChannelStandsForManyAlike) {
     for (size_t i = 0; i < one.uses.size(); ++i) {
       EXPECT_EQ(one.uses[i].resource.name, many.uses[i].resource.name);
       EXPECT_NEAR(one.uses[i].bytes, many.uses[i].bytes, 1);
+    }
+  }
+}
+
+// Where each pair of GPUs has a link of its own, prices say that all are used at a time; so do the programs.
+TEST(Simulator, ChannelsUseAllLinksOfAFullMesh) {
+  for (const char* host : {R"({"gpus": 8, "gpu": "H100", "nvlinks_per_gpu": 14})",
+                           R"({"gpus": 4, "gpu": "A100", "nvlinks_per_gpu": 12})"}) {
+    const topology::Cluster mesh = cluster(fmt::format(R"({{"host": {}}})", host));
+    const Network network(mesh);
+    const Links links = links_of(mesh, all_gpus(mesh));
+    for (const auto& [coll, algorithm] :
+         {std::pair(Coll::all_reduce, "direct"), std::pair(Coll::reduce_scatter, "direct"),
+          std::pair(Coll::all_gather, "direct"), std::pair(Coll::all_to_all, "pairwise")}) {
+      CallShape shape{coll, DataType::float32, RedOp::sum, 0, 1};
+      shape.count = count_of(shape, 256 << 20, network.ranks());
+      PredictOptions only;
+      only.algorithm = algorithm;
+      only.protocol = "simple";
+      const Prediction p = predict(shape, links, Constants::built_in(), only);
+      const Candidate& c = *p.best();
+      const auto maker = [&](int r) { return make_program(*c.known, {network.ranks(), r}, c.channels); };
+      SimOptions few;
+      few.most_tiles = 16;
+      const Simulation s = simulate(maker, {shape.count, 4, c.chunk_bytes, 1}, network,
+                                    sim_costs(links, c.protocol, Constants::built_in()), few);
+      EXPECT_LT(s.time_us / c.price.us(), 1.25)
+          << host << " " << name_of(coll) << ", " << c.channels << " channels";
+      EXPECT_GT(s.time_us / c.price.us(), 0.8)
+          << host << " " << name_of(coll) << ", " << c.channels << " channels";
     }
   }
 }

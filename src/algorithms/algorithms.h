@@ -15,7 +15,7 @@ struct Shape {
   int rank = 0;
   int root = 0;
   const Placement* placement = nullptr;  // null: nothing is known
-  int channel = 0;                       // of the placement's rings this channel's is followed
+  int channel = 0;                       // which ring of the placement is followed, which peers come first
 };
 
 struct Algorithm {
@@ -27,12 +27,15 @@ struct Algorithm {
   bool rank_order;                // reductions combine by rank, left to right, in one place
   const char* idea;               // one line for people
   bool in_place = true;           // right when input and output share memory, too
+  bool names_all = false;         // a step may name all ranks, which must be kMostDirect at most
+  bool by_host = false;           // only where the placement has no obstacle (placement.h)
 };
 
 std::span<const Algorithm> algorithms();
 // nullptr if there is none.
 const Algorithm* find_algorithm(Coll coll, std::string_view name);
-// The program of `channels` channels, each along the placement's ring of its number, if it has rings.
+// The program of `channels` channels. Each follows the placement's ring of its number, if there are rings, or begins with
+// other peers.
 Program make_program(const Algorithm& algorithm, Shape shape, int channels);
 
 // Most ranks of which one step names all: the kernels' sources.

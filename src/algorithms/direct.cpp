@@ -27,7 +27,7 @@ Program direct_all_gather(const Shape& s) {
   Builder b = start("direct", Coll::all_gather, s);
   b.step(chunk_of_me(s), {input(0)}, with(slots_of_others(s), output(chunk_of_me(s))));
   for (int i = 1; i < s.nranks; ++i) {
-    const int from = wrap(s.rank - i, s.nranks);  // in the order in which the others send
+    const int from = peer_behind(s, i);  // in the order in which the others send
     const auto c = static_cast<uint32_t>(from);
     b.step(c, {slot(from)}, {output(c)});
   }
@@ -94,7 +94,7 @@ Program pairwise_all_to_all(const Shape& s) {
     b.step(chunk_between(s.rank, to.peer, s), {input(static_cast<uint32_t>(to.peer))}, {to});
   b.step(chunk_between(s.rank, s.rank, s), {input(chunk_of_me(s))}, {output(chunk_of_me(s))});
   for (int i = 1; i < s.nranks; ++i) {
-    const int from = wrap(s.rank - i, s.nranks);
+    const int from = peer_behind(s, i);
     b.step(chunk_between(from, s.rank, s), {slot(from)}, {output(static_cast<uint32_t>(from))});
   }
   return b.done();

@@ -87,10 +87,20 @@ inline uint32_t chunk_between(int from, int to, const Shape& s) {
   return static_cast<uint32_t>(from) * static_cast<uint32_t>(s.nranks) + static_cast<uint32_t>(to);
 }
 
-// Slots to (or from) all other ranks: rank + 1 first, so that not everybody turns to rank 0 at once.
+// The i-th of the other ranks (from 1 on) in the order in which this one turns to them: the next rank first,
+// so that not everybody turns to rank 0 at once, and in each channel another one first, so that channels keep
+// all links of a full mesh busy. No mesh has more than kMostDirect; in larger jobs channels are alike.
+inline int peer_distance(const Shape& s, int i) {
+  return s.nranks > kMostDirect ? i : 1 + (i - 1 + s.channel) % (s.nranks - 1);
+}
+inline int peer_ahead(const Shape& s, int i) { return wrap(s.rank + peer_distance(s, i), s.nranks); }
+// The same where the others' turns come to this one.
+inline int peer_behind(const Shape& s, int i) { return wrap(s.rank - peer_distance(s, i), s.nranks); }
+
+// Slots to (or from) all other ranks, in the order of peer_ahead.
 inline Refs slots_of_others(const Shape& s) {
   Refs refs;
-  for (int i = 1; i < s.nranks; ++i) refs.push_back(slot(wrap(s.rank + i, s.nranks)));
+  for (int i = 1; i < s.nranks; ++i) refs.push_back(slot(peer_ahead(s, i)));
   return refs;
 }
 // One reference per rank, by rank: `mine` for this one, a slot for each of the others.

@@ -23,7 +23,7 @@ Where always(const Ref& r) {
 class Composer {
  public:
   Composer(const char* name, Coll coll, const Shape& s, const Hosts& hosts, uint32_t chunks = 1)
-      : h(hosts), b_(start(name, coll, s, chunks)) {
+      : h(hosts), b_(start(name, coll, s, chunks)), channel_(s.channel) {
     for (const auto& there : h.ranks)
       if (h.local < static_cast<int>(there.size())) rail_.push_back(there[static_cast<size_t>(h.local)]);
   }
@@ -31,11 +31,11 @@ class Composer {
   // A program of the ranks on this host.
   void inside(Make make, const Chunk& chunk, const Where& input, const Where& output, int root = 0) {
     const auto& here = h.here();
-    add_part(b_, make({static_cast<int>(here.size()), h.local, root}), {here, chunk, input, output, false});
+    add_part(b_, make({static_cast<int>(here.size()), h.local, root, nullptr, channel_}), {here, chunk, input, output, false});
   }
   // A program of the hosts, run on each rail; its results are complete.
   void between(Make make, const Chunk& chunk, const Where& input, const Where& output, int root = 0) {
-    if (h.local < h.rails) add_part(b_, make({h.count(), h.host, root}), {rail_, chunk, input, output, true});
+    if (h.local < h.rails) add_part(b_, make({h.count(), h.host, root, nullptr, channel_}), {rail_, chunk, input, output, true});
   }
   Builder& steps() { return b_; }
   Program done() { return fuse(b_.done()); }
@@ -45,6 +45,7 @@ class Composer {
  private:
   std::vector<int> rail_;
   Builder b_;
+  int channel_;
 };
 
 bool is_alone(const Hosts& h) { return h.here().size() == 1; }

@@ -20,7 +20,7 @@ Program sliced_broadcast(const Shape& s) {
   std::erase(to, slot(s.root));
   b.step(mine, {slot(s.root)}, with(std::move(to), output(mine)));
   for (int i = 1; i < s.nranks; ++i) {
-    const int from = wrap(s.rank - i, s.nranks);
+    const int from = peer_behind(s, i);
     const auto c = static_cast<uint32_t>(from);
     b.step(c, {slot(from)}, {output(c)});
   }

@@ -95,11 +95,8 @@ Obstacle obstacle_of(const Algorithm& a, const CallShape& call, const PlanInputs
   if (a.windows) return {"serves only when all buffers are windows", true};
   if (in.reproducible && reduces(call.coll) && !a.rank_order)
     return {fmt::format("does not combine in rank order, which MUSTER_REPRODUCIBLE=1 demands of {}", name_of(call.coll))};
-  // Steps of these name all ranks at once; in the others each step names a few.
-  const std::string_view name = a.name;
-  const bool all_at_once = (name == "one_shot" || name == "direct" || name == "scatter_gather") && call.coll != Coll::gather && call.coll != Coll::scatter;
-  if (all_at_once && in.nranks > kMostDirect) return {fmt::format("is not for {} ranks: {} are the most for {}", in.nranks, kMostDirect, name_of(call.coll))};
-  if (name == "hierarchical")
+  if (a.names_all && in.nranks > kMostDirect) return {fmt::format("is not for {} ranks: {} are the most for {}", in.nranks, kMostDirect, name_of(call.coll))};
+  if (a.by_host)
     if (const std::string text = obstacle(in.placement ? *in.placement : Placement{std::vector<int>(static_cast<size_t>(in.nranks)), {}}); !text.empty())
       return {text, true};
   if (a.whole && !fits_whole(call, in)) return {fmt::format("is for data that fits one slot of {} bytes", in.slot_bytes), true};

@@ -65,17 +65,21 @@ Links within_channels(Links l, const Work& w, const Constants& k, int most) {
   return l;
 }
 
-// As many channels as links take, and not so many that they have too little to do.
-void set_channels(Candidate& c, const CallShape& call, const Links& l, double data, const Constants& k,
-                  const PredictOptions& o) {
-  const double of_links = l.spread.per_host > 1 ? l.rings : l.ports;
+// As many channels as links take, and not so many that they have too little to do. On a ring a channel takes
+// a message and sends one in the same step; elsewhere it does one after the other, so that half of the
+// channels use the links at a time.
+void set_channels(Candidate& c, bool rings, const CallShape& call, const Links& l, double data,
+                  const Constants& k, const PredictOptions& o) {
+  const double of_links = l.spread.per_host > 1 ? rings ? l.rings : 2 * l.exchange : l.ports;
   const int wanted =
       std::max(l.near_channels,
                static_cast<int>(std::ceil(of_links / k(fmt::format("gpu.channel.{}", generation(l.sm))))));
-  // Each port has as many of them as the others.
-  const int links =
-      std::clamp(l.spread.hosts > 1 ? (wanted + l.port_count - 1) / l.port_count * l.port_count : wanted, 1,
-                 o.most_channels);
+  // Each port has as many of them as the others, and where GPUs have links of their own to each other each
+  // peer.
+  const int alike = l.spread.hosts > 1                               ? l.port_count
+                    : !rings && !l.switched && l.spread.per_host > 1 ? l.spread.per_host - 1
+                                                                     : 1;
+  const int links = std::clamp((wanted + alike - 1) / alike * alike, 1, o.most_channels);
   const int least = std::clamp(o.least_channels, 1, o.most_channels);
   c.channels = std::clamp(static_cast<int>(data / k("gpu.channel.least")), least, std::max(least, links));
   const double part = data / l.spread.ranks / c.channels;
@@ -88,12 +92,10 @@ std::string obstacle_of(const Algorithm& a, const Links& l, Protocol protocol, d
                         const Constants& k, const PredictOptions& o) {
   if (const uint64_t most = message_bytes(protocol, k, o); a.whole && data > static_cast<double>(most))
     return fmt::format("sends all data as one message, so up to {} bytes: these are {:.0f}", most, data);
-  const std::string_view name = a.name;
-  if (l.spread.ranks > kMostDirect && (name == "one_shot" || name == "direct" || name == "scatter_gather") &&
-      a.coll != Coll::gather && a.coll != Coll::scatter)
+  if (a.names_all && l.spread.ranks > kMostDirect)
     return fmt::format("joins all ranks with all, so for up to {}: these are {}", kMostDirect,
                        l.spread.ranks);
-  return name == "hierarchical" ? obstacle(l.spread.hosts, l.spread.per_host) : "";
+  return a.by_host ? obstacle(l.spread.hosts, l.spread.per_host) : "";
 }
 
 std::optional<Protocol> protocol_named(const std::string& name) {
@@ -193,7 +195,7 @@ Prediction predict(const CallShape& call, const Links& links, const Constants& c
       c.unwanted = other_algorithm || other_protocol;
       if (c.obstacle.empty() && c.unwanted)
         c.obstacle = other_algorithm ? "another algorithm is asked for" : "another protocol is asked for";
-      set_channels(c, call, links, p.data_bytes, constants, o);
+      set_channels(c, work->ring, call, links, p.data_bytes, constants, o);
       p.candidates.push_back(std::move(c));
     }
   }
@@ -202,7 +204,7 @@ Prediction predict(const CallShape& call, const Links& links, const Constants& c
     c.algorithm = "in_switch";
     c.price = in_switch_price(links, p.data_bytes, constants, o.per_thread);
     c.obstacle = "sums in the NVSwitches (NVLS): Muster has no program for it";
-    set_channels(c, call, links, p.data_bytes, constants, o);
+    set_channels(c, true, call, links, p.data_bytes, constants, o);
     p.candidates.push_back(std::move(c));
   }
   // Equal prices keep the table's order, so every rank has the same first.

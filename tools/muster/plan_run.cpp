@@ -15,10 +15,11 @@ PlanRun::PlanRun(const topology::Cluster& cluster, std::span<const RankPlace> pl
   search_.most_channels = search_.least_channels = candidate.channels;
   if (!candidate.known) fail(Result::invalid_argument, "{} has no program", candidate.algorithm);
   whole_ = job_on(cluster, {places.begin(), places.end()});
+  distinct_ = distinct_channels();
 }
 
 PlanRun::Job PlanRun::job_on(topology::Cluster cluster, std::vector<RankPlace> places) const {
-  Job job{std::move(cluster), std::move(places), {}, 1};
+  Job job{std::move(cluster), std::move(places), {}};
   std::vector<int> hosts;
   for (const RankPlace& p : job.places) hosts.push_back(p.host);
   job.placement = placement_of(hosts);
@@ -28,13 +29,34 @@ PlanRun::Job PlanRun::job_on(topology::Cluster cluster, std::vector<RankPlace> p
   const Rings rings = find_rings(job.cluster, job.places, search_);
   auto& orders = job.placement.rings;
   for (const RingChannel& c : rings.channels) orders.push_back(c.ranks);
-  const auto repeats_after = [&](size_t d) {
-    for (size_t c = d; c < orders.size(); ++c)
-      if (orders[c] != orders[c - d]) return false;
-    return true;
-  };
-  while (channels % job.distinct != 0 || !repeats_after(static_cast<size_t>(job.distinct))) ++job.distinct;
   return job;
+}
+
+int PlanRun::distinct_channels() const {
+  const int channels = candidate_.channels;
+  int distinct = 1;
+  if (const auto& orders = whole_.placement.rings; !orders.empty()) {
+    const auto repeats_after = [&](size_t d) {
+      for (size_t c = d; c < orders.size(); ++c)
+        if (orders[c] != orders[c - d]) return false;
+      return true;
+    };
+    while (channels % distinct != 0 || !repeats_after(static_cast<size_t>(distinct))) ++distinct;
+    return distinct;
+  }
+  // Some begin with another peer in each channel. Few ranks show it; a mesh of 8 has links for 7.
+  constexpr int kLinks = 7;
+  const auto of_channel = [&](int rank, int channel) {
+    return candidate_.known->make(
+        {static_cast<int>(whole_.places.size()), rank, prediction_.call.root, &whole_.placement, channel});
+  };
+  const int ranks = std::min(static_cast<int>(whole_.places.size()), kLinks + 1);
+  for (int r = 0; r < ranks && channels > 1; ++r) {
+    if (of_channel(r, 0) == of_channel(r, 1)) continue;
+    while (channels % distinct != 0 || distinct < std::min(channels, kLinks)) ++distinct;
+    break;
+  }
+  return distinct;
 }
 
 PlanRun::Job PlanRun::job_on_hosts(int hosts) const {
@@ -57,8 +79,8 @@ Simulation PlanRun::simulate(const Constants& k, int per_thread, bool trace, uin
   sim.count = prediction_.call.count;
   sim.element_bytes = size_of(prediction_.call.type);
   sim.tile_bytes = candidate_.chunk_bytes;
-  // Of channels that are alike one is run, and stands for all.
-  const int channels = trace ? candidate_.channels : whole_.distinct;
+  // Of channels that do alike one is run, and stands for all.
+  const int channels = trace ? candidate_.channels : distinct_;
   sim.channels = candidate_.channels / channels;
   SimOptions options;
   options.log = trace;

@@ -30,17 +30,18 @@ class PlanRun {
     topology::Cluster cluster;
     std::vector<RankPlace> places;
     Placement placement;
-    int distinct = 1;  // channels c and c + distinct differ in their part of the data only
   };
   Job job_on(topology::Cluster cluster, std::vector<RankPlace> places) const;
   // The first so many hosts of a cluster whose hosts are alike, with as many ranks on each.
   Job job_on_hosts(int hosts) const;
   Program program_of(const Job& job, int rank, int channels) const;
+  int distinct_channels() const;
 
   const Prediction& prediction_;
   const Candidate& candidate_;
   RingSearch search_;
   Job whole_;
+  int distinct_ = 1;  // channels c and c + distinct_ do the same with another part of the data
 };
 
 }  // namespace muster::tool
