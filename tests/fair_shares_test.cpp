@@ -18,18 +18,38 @@ using testing::ElementsAre;
 using Routes = std::vector<std::vector<uint32_t>>;
 constexpr double kAny = std::numeric_limits<double>::infinity();
 
-std::vector<double> rates(const FairShares& s, size_t flows) {
+// By flows, which go or don't.
+class Shares : public FairShares {
+ public:
+  Shares(const std::vector<double>& capacities, const Routes& routes)
+      : FairShares(capacities, routes), going_(routes.size()) {}
+  void start(uint32_t flow, double most) {
+    FairShares::start(flow, most);
+    going_[flow] = true;
+  }
+  void stop(uint32_t flow) {
+    FairShares::stop(flow);
+    going_[flow] = false;
+  }
+  bool going(uint32_t flow) const { return going_[flow]; }
+  double rate(uint32_t flow) const { return going_[flow] ? FairShares::rate(group_of(flow)) : 0; }
+
+ private:
+  std::vector<bool> going_;
+};
+
+std::vector<double> rates(const Shares& s, size_t flows) {
   std::vector<double> all;
   for (uint32_t f = 0; f < flows; ++f) all.push_back(s.rate(f));
   return all;
 }
-void settle(FairShares& s) {
-  s.update([](uint32_t, double) {});
+void settle(Shares& s) {
+  s.update([](uint32_t) {});
 }
 
 TEST(FairShares, OneFlowHasItsNarrowestLink) {
   const std::vector<double> capacities{10, 4, 7};
-  FairShares s(capacities, Routes{{0, 1, 2}});
+  Shares s(capacities, Routes{{0, 1, 2}});
   s.start(0, kAny);
   settle(s);
   EXPECT_EQ(s.rate(0), 4);
@@ -41,7 +61,7 @@ TEST(FairShares, OneFlowHasItsNarrowestLink) {
 }
 
 TEST(FairShares, FlowsOfOneLinkShareIt) {
-  FairShares s(std::vector<double>{12}, Routes{{0}, {0}, {0}});
+  Shares s(std::vector<double>{12}, Routes{{0}, {0}, {0}});
   for (uint32_t f = 0; f < 3; ++f) s.start(f, kAny);
   settle(s);
   EXPECT_THAT(rates(s, 3), ElementsAre(4, 4, 4));
@@ -53,14 +73,14 @@ TEST(FairShares, FlowsOfOneLinkShareIt) {
 // Flow 0 over both links, one more on each: 0 and 2 share the narrow link, 1 has what is left of the wide
 // one.
 TEST(FairShares, ThreeFlowsOnTwoLinks) {
-  FairShares s(std::vector<double>{10, 4}, Routes{{0, 1}, {0}, {1}});
+  Shares s(std::vector<double>{10, 4}, Routes{{0, 1}, {0}, {1}});
   for (uint32_t f = 0; f < 3; ++f) s.start(f, kAny);
   settle(s);
   EXPECT_THAT(rates(s, 3), ElementsAre(DoubleNear(2, 1e-12), DoubleNear(8, 1e-12), DoubleNear(2, 1e-12)));
 }
 
 TEST(FairShares, WhatOneMayNotHaveIsFreeForOthers) {
-  FairShares s(std::vector<double>{12}, Routes{{0}, {0}, {0}});
+  Shares s(std::vector<double>{12}, Routes{{0}, {0}, {0}});
   s.start(0, 1);
   s.start(1, 5);
   s.start(2, kAny);
@@ -68,14 +88,29 @@ TEST(FairShares, WhatOneMayNotHaveIsFreeForOthers) {
   EXPECT_THAT(rates(s, 3), ElementsAre(1, 5, 6));
 }
 
-TEST(FairShares, OnlyFlowsWhoseRateChangesAreNamed) {
-  FairShares s(std::vector<double>{12, 8}, Routes{{0}, {0}, {1}, {1}});
+TEST(FairShares, FlowsOfOneRouteAndMostAreAGroup) {
+  Shares s(std::vector<double>{12}, Routes{{0}, {0}, {0}});
+  s.start(0, 2);
+  s.start(1, kAny);
+  s.start(2, kAny);
+  EXPECT_EQ(s.group_of(1), s.group_of(2));
+  EXPECT_NE(s.group_of(0), s.group_of(1));
+  settle(s);
+  EXPECT_THAT(rates(s, 3), ElementsAre(2, 5, 5));
+  s.stop(1);
+  settle(s);
+  EXPECT_THAT(rates(s, 3), ElementsAre(2, 0, 10));
+}
+
+TEST(FairShares, OnlyGroupsWhoseRateChangesAreNamed) {
+  Shares s(std::vector<double>{12, 8}, Routes{{0}, {0}, {1}, {1}});
   for (uint32_t f = 0; f < 4; ++f) s.start(f, kAny);
   settle(s);
   s.stop(0);
-  std::vector<std::pair<uint32_t, double>> changed;
-  s.update([&](uint32_t f, double before) { changed.emplace_back(f, before); });
-  EXPECT_THAT(changed, ElementsAre(std::pair<uint32_t, double>(1, 6)));
+  std::vector<uint32_t> changed;
+  s.update([&](uint32_t g) { changed.push_back(g); });
+  EXPECT_THAT(changed, ElementsAre(s.group_of(1)));
+  EXPECT_EQ(s.rate(1), 12);
 }
 
 // The definition, for any routes: every flow has its most, or goes over a resource that is used up and where
@@ -90,7 +125,7 @@ TEST(FairShares, EveryFlowIsHeldUpSomewhere) {
     for (auto& r : routes)
       for (uint32_t i = 0; i < capacities.size(); ++i)
         if (below(3) == 0) r.push_back(i);
-    FairShares s(capacities, routes);
+    Shares s(capacities, routes);
     std::vector<double> most(routes.size());
     for (int event = 0; event < 20; ++event) {
       const uint32_t f = below(static_cast<uint32_t>(routes.size()));

@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <memory>
+
 #include "algorithms/algorithms.h"
 #include "base/error.h"
 #include "topology/cluster_file.h"
@@ -35,14 +38,24 @@ SimCosts stated_costs() {
 }
 
 ScaledCluster scaled(Coll coll, const char* algorithm, int n) {
-  return {hosts,
-          [=](int nranks, int rank) {
-            return find_algorithm(coll, algorithm)->make({nranks, rank, 0});
-          },
-          n};
+  auto placements = std::make_shared<std::map<int, Placement>>();  // by ranks
+  ScaledCluster c;
+  c.network = hosts;
+  c.program = [=](int nranks, int rank) {
+    Placement& p = (*placements)[nranks];
+    if (p.host_of.empty()) {
+      std::vector<int> host_of;
+      for (int r = 0; r < nranks; ++r) host_of.push_back(r / 8);
+      p = placement_of(host_of);
+    }
+    return find_algorithm(coll, algorithm)->make({nranks, rank, 0, &p});
+  };
+  c.hosts = n;
+  c.most_steps = 0;
+  return c;
 }
 
-// Bytes of rings by hand; time against the exact run. 64 hosts and, for all_reduce, 128.
+// Bytes of rings by hand; time against the exact run. 64 or 128 hosts.
 TEST(ScaledSimulation, IsAsGoodAsTheExactRun) {
   struct Case {
     Coll coll;
@@ -55,10 +68,19 @@ TEST(ScaledSimulation, IsAsGoodAsTheExactRun) {
        {Case{Coll::all_reduce, "ring", 64, 1 << 30, 16}, Case{Coll::all_reduce, "ring", 64, 1 << 20, 1},
         Case{Coll::all_reduce, "ring", 128, 1 << 30, 16}, Case{Coll::all_gather, "ring", 64, 1 << 30, 8},
         Case{Coll::reduce_scatter, "ring", 64, 1 << 28, 2},
-        Case{Coll::all_reduce, "doubling", 64, 1 << 20, 1}}) {
+        Case{Coll::all_reduce, "doubling", 64, 1 << 20, 1}, Case{Coll::broadcast, "chain", 128, 1 << 22, 4},
+        Case{Coll::all_to_all, "pairwise", 64, 1 << 28, 16},
+        Case{Coll::all_reduce, "hierarchical", 64, 1 << 30, 16},
+        Case{Coll::reduce_scatter, "hierarchical", 64, 1 << 28, 8},
+        Case{Coll::all_gather, "hierarchical", 64, 1 << 28, 8},
+        Case{Coll::all_to_all, "hierarchical", 64, 1 << 28, 16},
+        Case{Coll::broadcast, "hierarchical", 128, 1 << 24, 4},
+        Case{Coll::reduce, "hierarchical", 128, 1 << 24, 4}}) {
     const int ranks = 8 * c.hosts;
     const bool split = splits_count(c.coll);
-    const SimCall call{c.bytes / 4 / (split ? 1 : static_cast<uint64_t>(ranks)), 4, 512 << 10, c.channels};
+    const int parts = split ? 1 : c.coll == Coll::all_to_all ? ranks * ranks : ranks;
+    const SimCall call{std::max<uint64_t>(16, c.bytes / 4 / static_cast<uint64_t>(parts)), 4, 512 << 10,
+                       c.channels};
     const ScaledCluster cluster = scaled(c.coll, c.algorithm, c.hosts);
     const Simulation fast = simulate_scaled(cluster, call, stated_costs());
     const Simulation exact =
@@ -88,6 +110,22 @@ TEST(ScaledSimulation, SmallClustersAreSimulatedExactly) {
             simulate([&](int r) { return cluster.program(24, r); }, call, hosts(3), stated_costs()).time_us);
 }
 
+// Trees and what is logarithmic have few steps, however many ranks there are.
+TEST(ScaledSimulation, ProgramsOfFewStepsAreRunAsTheyAre) {
+  const SimCall call{1 << 16, 4, 512 << 10, 1};
+  for (const char* algorithm : {"tree", "halving_doubling", "bruck"}) {
+    ScaledCluster cluster = scaled(Coll::all_reduce, algorithm, 160);
+    cluster.most_steps = 1e6;
+    const Simulation s = simulate_scaled(cluster, call, stated_costs());
+    EXPECT_FALSE(s.extrapolated);
+    EXPECT_EQ(s.finish_us.size(), 160u * 8);
+    EXPECT_EQ(
+        s.time_us,
+        simulate([&](int r) { return cluster.program(1280, r); }, call, hosts(160), stated_costs()).time_us)
+        << algorithm;
+  }
+}
+
 TEST(ScaledSimulation, SixteenThousandRanks) {
   const Simulation s = simulate_scaled(scaled(Coll::all_reduce, "ring", 2048),
                                        {uint64_t{1} << 32, 4, 512 << 10, 16}, stated_costs());
@@ -113,8 +151,9 @@ TEST(ScaledSimulation, RefusesProgramsThatGrowOtherwise) {
   EXPECT_THAT(refusal(scaled(Coll::all_reduce, "halving_doubling", 64)), HasSubstr("grow with the cluster"));
   EXPECT_THAT(refusal(scaled(Coll::all_reduce, "bruck", 64)), HasSubstr("grow with the cluster"));
   EXPECT_THAT(refusal(scaled(Coll::all_gather, "direct", 64)), HasSubstr("grow with the cluster"));
-  EXPECT_THAT(refusal(scaled(Coll::broadcast, "binomial", 64)), HasSubstr("can't be scaled"));
-  EXPECT_THAT(refusal(scaled(Coll::broadcast, "chain", 64)), HasSubstr("no more steps"));
+  EXPECT_THAT(refusal(scaled(Coll::broadcast, "binomial", 64)), HasSubstr("grow with the cluster"));
+  EXPECT_THAT(refusal(scaled(Coll::all_reduce, "tree", 64)), HasSubstr("doesn't grow evenly"));
+  EXPECT_THAT(refusal(scaled(Coll::broadcast, "tree", 64)), HasSubstr("can't be scaled from 32 hosts"));
   ScaledCluster odd = scaled(Coll::all_reduce, "ring", 64);
   odd.large = odd.small;
   EXPECT_THAT(refusal(odd), HasSubstr("the second larger"));

@@ -15,9 +15,6 @@ constexpr double kSame = 1 + 1e-9;
 
 FairShares::FairShares(std::span<const double> capacities, std::span<const std::vector<uint32_t>> routes) {
   const size_t n = routes.size();
-  state_.resize(n);
-  for (FlowState& f : state_) f.own = std::numeric_limits<double>::infinity();
-
   std::vector<std::vector<uint32_t>> users(capacities.size());
   for (size_t f = 0; f < n; ++f)
     for (const uint32_t r : routes[f])
@@ -31,79 +28,105 @@ FairShares::FairShares(std::span<const double> capacities, std::span<const std::
     if (!is_new) at->second = std::min(at->second, capacities[r]);
   }
   std::vector<std::vector<uint32_t>> shared(n);
+  std::vector<double> own(n, std::numeric_limits<double>::infinity());
   for (const auto& [flows, capacity] : distinct) {
     if (flows.size() == 1) {
-      state_[flows[0]].own = std::min(state_[flows[0]].own, capacity);
+      own[flows[0]] = std::min(own[flows[0]], capacity);
       continue;
     }
-    const auto r = static_cast<uint32_t>(capacities_.size());
-    capacities_.push_back(capacity);
-    first_member_.push_back(static_cast<uint32_t>(members_.size()));
-    members_.resize(members_.size() + flows.size());
-    for (const uint32_t f : flows) shared[f].push_back(r);
+    for (const uint32_t f : flows) shared[f].push_back(static_cast<uint32_t>(shared_.size()));
+    shared_.emplace_back().capacity = capacity;
   }
+  std::map<std::pair<std::vector<uint32_t>, double>, uint32_t> kinds;
+  group_of_.resize(n);
   for (size_t f = 0; f < n; ++f) {
-    state_[f].first_hop = static_cast<uint32_t>(hops_.size());
-    for (const uint32_t r : shared[f]) hops_.push_back({static_cast<uint32_t>(f), r, 0});
-    state_[f].last_hop = static_cast<uint32_t>(hops_.size());
+    if (shared[f].empty()) {  // shares nothing with others of its kind either
+      kind_of_.push_back(static_cast<uint32_t>(kinds_.size()));
+      kinds_.emplace_back().own = own[f];
+      continue;
+    }
+    const auto [at, is_new] =
+        kinds.try_emplace({std::move(shared[f]), own[f]}, static_cast<uint32_t>(kinds_.size()));
+    kind_of_.push_back(at->second);
+    if (!is_new) continue;
+    Kind& kind = kinds_.emplace_back();
+    kind.own = own[f];
+    kind.first = static_cast<uint32_t>(resources_.size());
+    resources_.insert(resources_.end(), at->first.first.begin(), at->first.first.end());
+    kind.last = static_cast<uint32_t>(resources_.size());
   }
-  active_.assign(capacities_.size(), 0);
-  open_.assign(capacities_.size(), 0);
-  left_.assign(capacities_.size(), 0);
-  seen_resource_.assign(capacities_.size(), 0);
-  is_touched_.assign(capacities_.size(), false);
+}
+
+uint32_t FairShares::group_for(uint32_t kind, double most) {
+  Kind& k = kinds_[kind];
+  for (const uint32_t g : k.groups)
+    if (groups_[g].asked == most) return g;
+  const auto g = static_cast<uint32_t>(groups_.size());
+  k.groups.push_back(g);
+  Group& s = groups_.emplace_back();
+  s.asked = most;
+  s.most = std::min(k.own, most);
+  s.first_hop = static_cast<uint32_t>(hops_.size());
+  for (uint32_t i = k.first; i < k.last; ++i) hops_.push_back({g, resources_[i], 0});
+  s.last_hop = static_cast<uint32_t>(hops_.size());
+  return g;
 }
 
 void FairShares::touch(uint32_t resource) {
-  if (is_touched_[resource]) return;
-  is_touched_[resource] = true;
+  if (shared_[resource].touched) return;
+  shared_[resource].touched = true;
   touched_.push_back(resource);
 }
 
-void FairShares::start(uint32_t flow, double most) {
-  FlowState& s = state_[flow];
-  s.going = true;
-  s.most = std::min(s.own, most);
-  if (s.first_hop == s.last_hop) alone_.push_back(flow);
+uint32_t FairShares::start(uint32_t flow, double most) {
+  const uint32_t g = group_for(kind_of_[flow], most);
+  group_of_[flow] = g;
+  Group& s = groups_[g];
+  if (s.first_hop == s.last_hop) alone_.push_back(g);
   for (uint32_t h = s.first_hop; h < s.last_hop; ++h) {
-    const uint32_t r = hops_[h].resource;
-    hops_[h].position = first_member_[r] + active_[r]++;
-    members_[hops_[h].position] = h;
-    touch(r);
+    touch(hops_[h].resource);
+    if (s.flows > 0) continue;
+    std::vector<uint32_t>& members = shared_[hops_[h].resource].members;
+    hops_[h].position = static_cast<uint32_t>(members.size());
+    members.push_back(h);
   }
+  ++s.flows;
+  return g;
 }
 
 void FairShares::stop(uint32_t flow) {
-  FlowState& s = state_[flow];
-  s.going = false;
-  s.rate = 0;
+  Group& s = groups_[group_of_[flow]];
+  --s.flows;
+  if (s.flows == 0) s.rate = 0;
   for (uint32_t h = s.first_hop; h < s.last_hop; ++h) {
-    const uint32_t r = hops_[h].resource;
-    const uint32_t last = members_[first_member_[r] + --active_[r]];
-    members_[hops_[h].position] = last;
+    touch(hops_[h].resource);
+    if (s.flows > 0) continue;
+    std::vector<uint32_t>& members = shared_[hops_[h].resource].members;
+    const uint32_t last = members.back();
+    members[hops_[h].position] = last;
     hops_[last].position = hops_[h].position;
-    touch(r);
+    members.pop_back();
   }
 }
 
 bool FairShares::next_component() {
-  flows_.clear();
+  component_.clear();
   if (!alone_.empty()) {
-    for (const uint32_t f : alone_)
-      if (state_[f].going) {
-        state_[f].fill = state_[f].most;
-        flows_.push_back(f);
+    for (const uint32_t g : alone_)
+      if (groups_[g].flows > 0) {
+        groups_[g].fill = groups_[g].most;
+        component_.push_back(g);
       }
     alone_.clear();
     return true;
   }
-  ++component_;
+  ++number_;
   while (!touched_.empty()) {
     const uint32_t r = touched_.back();
     touched_.pop_back();
-    if (!is_touched_[r]) continue;  // was in an earlier one
-    is_touched_[r] = false;
-    if (active_[r] == 0) continue;
+    if (!shared_[r].touched) continue;  // was in an earlier one
+    shared_[r].touched = false;
+    if (shared_[r].members.empty()) continue;
     gather(r);
     fill();
     return true;
@@ -112,70 +135,70 @@ bool FairShares::next_component() {
 }
 
 void FairShares::gather(uint32_t resource) {
-  shared_.assign(1, resource);
-  seen_resource_[resource] = component_;
-  for (size_t i = 0; i < shared_.size(); ++i) {
-    const uint32_t r = shared_[i];
-    is_touched_[r] = false;
-    left_[r] = capacities_[r];
-    open_[r] = active_[r];
-    for (uint32_t m = first_member_[r]; m < first_member_[r] + active_[r]; ++m) {
-      const uint32_t f = hops_[members_[m]].flow;
-      FlowState& s = state_[f];
-      if (s.component == component_) continue;
-      s.component = component_;
+  open_resources_.assign(1, resource);
+  shared_[resource].seen = number_;
+  for (size_t i = 0; i < open_resources_.size(); ++i) {
+    Shared& r = shared_[open_resources_[i]];
+    r.touched = false;
+    r.left = r.capacity;
+    r.open = 0;
+    for (const uint32_t m : r.members) {
+      const uint32_t g = hops_[m].group;
+      Group& s = groups_[g];
+      r.open += s.flows;
+      if (s.seen == number_) continue;
+      s.seen = number_;
       s.fixed = false;
-      flows_.push_back(f);
+      component_.push_back(g);
       for (uint32_t h = s.first_hop; h < s.last_hop; ++h) {
-        const uint32_t other = hops_[h].resource;
-        if (seen_resource_[other] == component_) continue;
-        seen_resource_[other] = component_;
-        shared_.push_back(other);
+        Shared& other = shared_[hops_[h].resource];
+        if (other.seen == number_) continue;
+        other.seen = number_;
+        open_resources_.push_back(hops_[h].resource);
       }
     }
   }
 }
 
-void FairShares::fix(uint32_t flow, double rate) {
-  FlowState& s = state_[flow];
+void FairShares::fix(uint32_t group, double rate) {
+  Group& s = groups_[group];
   s.fixed = true;
   s.fill = rate;
   for (uint32_t h = s.first_hop; h < s.last_hop; ++h) {
-    left_[hops_[h].resource] -= rate;
-    --open_[hops_[h].resource];
+    Shared& r = shared_[hops_[h].resource];
+    r.left -= rate * s.flows;
+    r.open -= s.flows;
   }
 }
 
 void FairShares::fill() {
-  by_most_ = flows_;
+  by_most_ = component_;
   std::sort(by_most_.begin(), by_most_.end(), [&](uint32_t a, uint32_t b) {
-    return state_[a].most != state_[b].most ? state_[a].most < state_[b].most : a < b;
+    return groups_[a].most != groups_[b].most ? groups_[a].most < groups_[b].most : a < b;
   });
   size_t next = 0;
   for (;;) {
-    while (next < by_most_.size() && state_[by_most_[next]].fixed) ++next;
+    while (next < by_most_.size() && groups_[by_most_[next]].fixed) ++next;
     if (next == by_most_.size()) return;
     // All rates grow alike until a flow has its most or a resource is used up.
     double level = std::numeric_limits<double>::infinity();
     size_t kept = 0;
-    for (const uint32_t r : shared_) {
-      if (open_[r] == 0) continue;
-      shared_[kept++] = r;
-      level = std::min(level, left_[r] / open_[r]);
+    for (const uint32_t r : open_resources_) {
+      if (shared_[r].open == 0) continue;
+      open_resources_[kept++] = r;
+      level = std::min(level, shared_[r].left / shared_[r].open);
     }
-    shared_.resize(kept);
-    if (state_[by_most_[next]].most <= level) {
-      const double most = state_[by_most_[next]].most;
-      for (; next < by_most_.size() && state_[by_most_[next]].most == most; ++next)
-        if (!state_[by_most_[next]].fixed) fix(by_most_[next], most);
+    open_resources_.resize(kept);
+    if (const double most = groups_[by_most_[next]].most; most <= level) {
+      for (; next < by_most_.size() && groups_[by_most_[next]].most == most; ++next)
+        if (!groups_[by_most_[next]].fixed) fix(by_most_[next], most);
       continue;
     }
-    for (const uint32_t r : shared_) {
-      if (open_[r] == 0 || left_[r] / open_[r] > level * kSame) continue;
-      for (uint32_t m = first_member_[r]; m < first_member_[r] + active_[r]; ++m) {
-        const uint32_t f = hops_[members_[m]].flow;
-        if (!state_[f].fixed) fix(f, std::min(level, state_[f].most));
-      }
+    for (const uint32_t r : open_resources_) {
+      const Shared& s = shared_[r];
+      if (s.open == 0 || s.left / s.open > level * kSame) continue;
+      for (const uint32_t m : s.members)
+        if (const uint32_t g = hops_[m].group; !groups_[g].fixed) fix(g, std::min(level, groups_[g].most));
     }
   }
 }

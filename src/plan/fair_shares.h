@@ -1,8 +1,10 @@
 // How flows share what they go over: max-min fairly. No flow can have more without one that has no more than
 // it having less (progressive filling: Bertsekas and Gallager, "Data Networks", 2nd edition, 6.5.2).
 //
-// Only what an event touches is worked out anew: the flows that share something with those that began or
-// ended, directly or by way of others. Resources that can't make a difference are left out beforehand.
+// Flows with the same route and the same most always have the same rate: they are a group, and count as one.
+// Only what an event touches is worked out anew: the groups that share something with those in which flows
+// began or ended, directly or by way of others. Resources that can't make a difference are left out
+// beforehand.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +19,24 @@ class FairShares {
   // 0).
   FairShares(std::span<const double> capacities, std::span<const std::vector<uint32_t>> routes);
 
-  // `most`: this flow has no more than that, whatever is free; > 0.
-  void start(uint32_t flow, double most);
+  // `most`: this flow has no more than that, whatever is free; > 0. Its group: from 0 on, of as many as there
+  // were different ones.
+  uint32_t start(uint32_t flow, double most);
   void stop(uint32_t flow);
-  bool going(uint32_t flow) const { return state_[flow].going; }
-  double rate(uint32_t flow) const {
-    return state_[flow].rate;
-  }  // of a flow that goes, after update(); else 0
+  // Of each flow of a group that has some, after update(); else 0.
+  double rate(uint32_t group) const { return groups_[group].rate; }
+  uint32_t group_of(uint32_t flow) const { return group_of_[flow]; }  // of a flow that goes
 
-  // Works out rates after starts and stops; calls changed(flow, old rate) for each flow that goes and whose
+  // Works out rates after starts and stops; calls changed(group) for each group of flows that go and whose
   // rate is another.
   template <class F>
   void update(F changed) {
     while (next_component()) {
-      for (const uint32_t f : flows_) {
-        FlowState& s = state_[f];
+      for (const uint32_t g : component_) {
+        Group& s = groups_[g];
         if (s.rate == s.fill) continue;
-        const double before = s.rate;
         s.rate = s.fill;
-        changed(f, before);
+        changed(g);
       }
     }
   }
@@ -44,36 +45,47 @@ class FairShares {
   bool next_component();
   void gather(uint32_t resource);
   void fill();
-  void fix(uint32_t flow, double rate);
+  void fix(uint32_t group, double rate);
   void touch(uint32_t resource);
+  uint32_t group_for(uint32_t kind, double most);
 
-  struct FlowState {
-    double own = 0;   // the least of what no other flow goes over
-    double most = 0;  // it may not have more, own included
+  // What flows of one route have in common.
+  struct Kind {
+    double own = 0;                // the least of what no other route goes over
+    uint32_t first = 0, last = 0;  // in resources_
+    std::vector<uint32_t> groups;  // by most
+  };
+  struct Group {
+    double asked = 0;  // the flows' most
+    double most = 0;   // they may not have more, own included
     double rate = 0;
-    double fill = 0;         // its rate to be
-    uint64_t component = 0;  // the one that it was last seen in
+    double fill = 0;     // its rate to be
+    uint64_t seen = 0;   // the component that it was last in
+    uint32_t flows = 0;  // that go
     uint32_t first_hop = 0, last_hop = 0;
-    bool going = false, fixed = false;  // fixed: has its rate to be
+    bool fixed = false;  // has its rate to be
   };
   struct Hop {
-    uint32_t flow, resource, position;  // in members_[first_member_[resource]...]
+    uint32_t group, resource, position;  // position: in members of the resource
   };
-  std::vector<double> capacities_;  // of resources that flows share
-  std::vector<FlowState> state_;    // by flow
+  struct Shared {  // a resource that flows of several routes, or several flows of one, go over
+    double capacity = 0;
+    std::vector<uint32_t> members;  // hops of groups with flows
+    double left = 0;
+    uint32_t open = 0;  // flows without a rate yet
+    uint64_t seen = 0;
+    bool touched = false;
+  };
+  std::vector<Kind> kinds_;
+  std::vector<uint32_t> kind_of_, group_of_;  // by flow
+  std::vector<uint32_t> resources_;
+  std::vector<Group> groups_;
   std::vector<Hop> hops_;
-  std::vector<uint32_t> first_member_;  // per resource
-  std::vector<uint32_t> members_;       // hops of flows that go
-  std::vector<uint32_t> active_;        // per resource: how many
+  std::vector<Shared> shared_;
 
-  std::vector<uint32_t> touched_, alone_;  // resources; flows that share nothing and have just begun
-  std::vector<bool> is_touched_;
-  uint64_t component_ = 0;
-  std::vector<uint64_t> seen_resource_;
-  std::vector<uint32_t> flows_, shared_;  // of the component
-  std::vector<double> left_;              // per resource
-  std::vector<uint32_t> open_;            // per resource: flows without a rate yet
-  std::vector<uint32_t> by_most_;
+  std::vector<uint32_t> touched_, alone_;  // resources; groups that share nothing, in which flows began
+  uint64_t number_ = 0;                    // of the component
+  std::vector<uint32_t> component_, open_resources_, by_most_;
 };
 
 }  // namespace muster

@@ -1,6 +1,7 @@
 #include "plan/scaled_simulation.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "plan/bandwidth.h"
@@ -9,25 +10,48 @@ namespace muster {
 
 namespace {
 
-// Of one channel: those that follow one another. 0: the program has messages that grow with the cluster.
-double steps_of(const Program& p) {
-  size_t most = 0, peers = 0;
+// What of a program tells how it grows with the cluster.
+struct Growth {
+  double steps = 0;              // of the longest channel, one after the other
+  size_t pieces = 0, peers = 0;  // of one step, at most
+};
+Growth growth_of(const Program& p) {
+  Growth g;
   for (const Channel& c : p.channels) {
     size_t steps = 0;
     for (const Loop& l : c.loops) {
       steps += l.steps.size();
       for (const Step& s : l.steps) {
-        if (s.pieces > 1) return 0;
         const auto remote = [](const Ref& r) { return r.kind != Ref::Kind::local; };
-        peers = std::max(
-            {peers, static_cast<size_t>(std::count_if(s.sources.begin(), s.sources.end(), remote)),
-             static_cast<size_t>(std::count_if(s.destinations.begin(), s.destinations.end(), remote))});
+        const auto peers = [&](const std::vector<Ref>& refs) {
+          return static_cast<size_t>(std::count_if(refs.begin(), refs.end(), remote));
+        };
+        g.pieces = std::max<size_t>(g.pieces, s.pieces);
+        g.peers = std::max({g.peers, peers(s.sources), peers(s.destinations)});
       }
     }
-    most = std::max(most, steps);
+    g.steps = std::max(g.steps, static_cast<double>(steps));
   }
-  return peers > 1 ? 0 : static_cast<double>(most);
+  return g;
 }
+
+// Of all ranks and tiles, if all do as this one does.
+double steps_of_all(const Program& p, int ranks, const SimCall& call, const SimOptions& options) {
+  const double parts = splits_count(p.coll) ? p.chunks : 1;
+  double steps = 0;
+  for (const Channel& c : p.channels) {
+    const double bytes =
+        static_cast<double>(call.count * call.element_bytes) / parts / c.parts / call.channels;
+    double tiles = std::max(1.0, std::ceil(bytes / static_cast<double>(call.tile_bytes)));
+    if (const auto most = static_cast<double>(options.most_tiles); most > 0 && tiles > most)
+      tiles = most + most / 2;
+    for (const Loop& l : c.loops) steps += tiles * static_cast<double>(l.steps.size());
+  }
+  return steps * ranks;
+}
+
+// What time may lie off a straight line.
+constexpr double kEven = 0.002;
 
 struct Sample {
   Simulation result;
@@ -42,38 +66,56 @@ Simulation simulate_scaled(const ScaledCluster& cluster, const SimCall& call, co
     fail(Result::invalid_argument,
          "{} hosts by runs of {} and {}: these must be more than 1, the second larger", cluster.hosts,
          cluster.small, cluster.large);
-  const int largest = std::min(cluster.hosts, cluster.large);
-  const Network large = cluster.network(largest);
   const auto run = [&](const Network& n, const SimCall& c) {
     return simulate([&](int rank) { return cluster.program(n.ranks(), rank); }, c, n, costs, options);
   };
-  if (cluster.hosts <= cluster.large) return run(large, call);
+  if (cluster.hosts <= cluster.large) return run(cluster.network(cluster.hosts), call);
 
+  const Network large = cluster.network(cluster.large), little = cluster.network(cluster.small);
   const int per_host = large.ranks() / cluster.large, ranks = per_host * cluster.hosts;
+  if (per_host * cluster.large != large.ranks() || per_host * cluster.small != little.ranks())
+    fail(Result::invalid_argument, "{} ranks on {} hosts and {} on {}: hosts must have as many each",
+         little.ranks(), cluster.small, large.ranks(), cluster.large);
   const Program whole = cluster.program(ranks, 0);
-  const double steps = steps_of(whole);
+  const double all_steps = steps_of_all(whole, ranks, call, options);
+  if (all_steps <= cluster.most_steps) return run(cluster.network(cluster.hosts), call);
+
   const auto sample = [&](const Network& n) {
     const Program p = cluster.program(n.ranks(), 0);
     SimCall c = call;
     // Its chunks are as long as the whole cluster's.
     if (splits_count(p.coll))
       c.count = static_cast<uint64_t>(static_cast<double>(call.count) * p.chunks / whole.chunks);
-    return Sample{run(n, c), steps_of(p)};
+    return Sample{run(n, c), growth_of(p).steps};
   };
-  const Network little = cluster.network(cluster.small);
-  if (per_host * cluster.large != large.ranks() || per_host * cluster.small != little.ranks())
-    fail(Result::invalid_argument, "{} ranks on {} hosts and {} on {}: hosts must have as many each",
-         little.ranks(), cluster.small, large.ranks(), cluster.large);
   const auto refuse = [&](const char* why) {
-    fail(Result::invalid_argument, "{} {} can't be scaled from {} to {} hosts: {}", whole.algorithm,
-         name_of(whole.coll), cluster.large, cluster.hosts, why);
+    fail(Result::invalid_argument,
+         "{} {} on {} hosts has {:.3g} steps, more than {:.3g}, and can't be scaled from {} hosts: {}",
+         whole.algorithm, name_of(whole.coll), cluster.hosts, all_steps, cluster.most_steps, cluster.large,
+         why);
   };
-  if (steps == 0) refuse("its messages, or the peers of a step, grow with the cluster");
-  if (steps <= steps_of(cluster.program(large.ranks(), 0)) ||
-      steps_of(cluster.program(large.ranks(), 0)) <= steps_of(cluster.program(little.ranks(), 0)))
-    refuse("its ranks have no more steps in a larger cluster");
+  const Growth in_whole = growth_of(whole), in_large = growth_of(cluster.program(large.ranks(), 0)),
+               in_little = growth_of(cluster.program(little.ranks(), 0));
+  for (const Growth& g : {in_large, in_little})
+    if (g.pieces != in_whole.pieces || g.peers != in_whole.peers)
+      refuse("its messages, or the peers of a step, grow with the cluster");
+  const bool passes_hosts = in_whole.steps == in_large.steps && in_large.steps == in_little.steps;
+  if (!passes_hosts && (in_whole.steps <= in_large.steps || in_large.steps <= in_little.steps))
+    refuse("its ranks' steps don't grow evenly");
 
-  const Sample a = sample(little), b = sample(large);
+  Sample a = sample(little), b = sample(large);
+  double steps = in_whole.steps;
+  if (passes_hosts) {
+    a.steps = cluster.small;
+    b.steps = cluster.large;
+    steps = cluster.hosts;
+    const int middle = (cluster.small + cluster.large) / 2;
+    const Sample m = sample(cluster.network(middle));
+    const double expected = a.result.time_us + (b.result.time_us - a.result.time_us) *
+                                                   (middle - cluster.small) / (cluster.large - cluster.small);
+    if (std::abs(m.result.time_us / expected - 1) > kEven) refuse("its time doesn't grow evenly with them");
+    b.result.steps += m.result.steps;
+  }
   const double more = (steps - b.steps) / (b.steps - a.steps);
   Simulation s = b.result;
   const auto scale = [&](double& value, double before) { value += (value - before) * more; };

@@ -12,6 +12,8 @@ namespace muster {
 namespace {
 
 constexpr double kTicksPerUs = 1e6;  // a tick is a picosecond
+// What is so near its end, but for rounding, is there.
+constexpr double kRounding = 0.01;  // ticks
 
 uint64_t ticks(double us) { return static_cast<uint64_t>(std::llround(us * kTicksPerUs)); }
 double microseconds(uint64_t t) { return static_cast<double>(t) / kTicksPerUs; }
@@ -195,12 +197,71 @@ void SimulationRun::end(uint32_t channel) {
 }
 
 void SimulationRun::start_flow(uint32_t flow, double bytes, double most) {
-  Flow& f = flows_[flow];
-  f.left = bytes;
-  f.since = events_.now();
-  f.end = UINT64_MAX;  // not known before shares are
-  f.carried += bytes;
-  shares_->start(flow, most);
+  flows_[flow].carried += bytes;
+  const uint32_t group = shares_->start(flow, most);
+  if (group >= groups_.size()) groups_.resize(group + 1);
+  Group& g = groups_[group];
+  go_on(group);
+  g.endings.push_back({g.served + bytes, flow});
+  std::push_heap(g.endings.begin(), g.endings.end());
+}
+
+// Brings the count to now; what ends next is planned when shares are known.
+void SimulationRun::go_on(uint32_t group) {
+  Group& g = groups_[group];
+  if (g.endings.empty())
+    g.served = 0;  // small numbers are exact
+  else
+    g.served += static_cast<double>(events_.now() - g.since) * 1e-3 * g.rate;
+  g.since = events_.now();
+  if (g.touched) return;
+  g.touched = true;
+  touched_.push_back(group);
+}
+
+void SimulationRun::plan_end(uint32_t group) {
+  Group& g = groups_[group];
+  g.touched = false;
+  const uint64_t end = g.endings.empty()
+                           ? UINT64_MAX
+                           : g.since + duration(std::max(g.endings.front().served - g.served, 0.0), g.rate);
+  if (end == g.end) return;
+  g.end = end;
+  if (end != UINT64_MAX) events_.add(end, {What::flow_end, group});
+}
+
+void SimulationRun::share() {
+  shares_->update([&](uint32_t group) {
+    go_on(group);
+    groups_[group].rate = shares_->rate(group);
+  });
+  for (const uint32_t group : touched_) plan_end(group);
+  touched_.clear();
+}
+
+void SimulationRun::flows_end(uint32_t group) {
+  Group& g = groups_[group];
+  // Only the last word on when it ends counts.
+  if (g.end != events_.now()) return;
+  g.end = UINT64_MAX;
+  go_on(group);
+  ended_.clear();
+  const double reached = g.served + kRounding * 1e-3 * g.rate;
+  while (!g.endings.empty() && g.endings.front().served <= reached) {
+    ended_.push_back(g.endings.front().flow);
+    std::pop_heap(g.endings.begin(), g.endings.end());
+    g.endings.pop_back();
+  }
+  for (const uint32_t f : ended_) flow_ended(f);
+}
+
+void SimulationRun::flow_ended(uint32_t flow) {
+  const Flow& f = flows_[flow];
+  shares_->stop(flow);
+  if (!f.by_proxy) return part_done(f.owner);
+  events_.add(events_.now() + connections_[f.owner].latency, {What::arrival, f.owner});
+  queues_[f.owner].erase(queues_[f.owner].begin());
+  send_next(f.owner);
 }
 
 void SimulationRun::send_next(uint32_t connection) {
@@ -214,15 +275,6 @@ void SimulationRun::send_next(uint32_t connection) {
   }
 }
 
-void SimulationRun::flow_ended(uint32_t flow) {
-  const Flow& f = flows_[flow];
-  shares_->stop(flow);
-  if (!f.by_proxy) return part_done(f.owner);
-  events_.add(events_.now() + connections_[f.owner].latency, {What::arrival, f.owner});
-  queues_[f.owner].erase(queues_[f.owner].begin());
-  send_next(f.owner);
-}
-
 void SimulationRun::take(const Occurrence& o) {
   switch (o.what) {
     case What::launch:
@@ -232,9 +284,7 @@ void SimulationRun::take(const Occurrence& o) {
     case What::timer:
       return part_done(o.number);
     case What::flow_end:
-      // Only the last word on when it ends counts.
-      if (shares_->going(o.number) && flows_[o.number].end == events_.now()) flow_ended(o.number);
-      return;
+      return flows_end(o.number);
     case What::arrival:
       ++connections_[o.number].full;
       wake(connections_[o.number].receiver, o.number);
@@ -268,14 +318,7 @@ bool SimulationRun::run() {
         try_start(c);
       }
     }
-    const uint64_t now = events_.now();
-    shares_->update([&](uint32_t number, double before) {
-      Flow& f = flows_[number];
-      if (before > 0) f.left -= static_cast<double>(now - f.since) * 1e-3 * before;
-      f.since = now;
-      f.end = now + duration(std::max(f.left, 0.0), shares_->rate(number));
-      events_.add(f.end, {What::flow_end, number});
-    });
+    share();
   }
   return stuck() < 0;
 }

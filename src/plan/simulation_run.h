@@ -49,7 +49,7 @@ class SimulationRun {
 
   struct Occurrence {
     What what;
-    uint32_t number;  // of a channel, flow or connection
+    uint32_t number;  // of a channel, group of flows or connection
   };
   struct ConnectionState {
     int32_t full = 0, free = 0;
@@ -73,6 +73,10 @@ class SimulationRun {
   }
   void start_flow(uint32_t flow, double bytes, double most);
   void flow_ended(uint32_t flow);
+  void flows_end(uint32_t group);
+  void go_on(uint32_t group);
+  void plan_end(uint32_t group);
+  void share();
   void send_next(uint32_t connection);
   void launch();
   void take(const Occurrence& o);
@@ -97,11 +101,28 @@ class SimulationRun {
   struct Flow {
     uint32_t owner = 0;  // the channel whose step it belongs to; of a proxy's flow its connection
     bool by_proxy = false;
-    double left = 0;  // bytes, at `since`
-    uint64_t since = 0, end = 0;
     double carried = 0;  // bytes, in all
   };
+  // Those of a group (fair_shares.h) have the same rate, so a common count of bytes tells when each ends.
+  struct Ending {
+    double served;  // the group's count then
+    uint32_t flow;
+    // Of a heap whose top is what ends first.
+    friend bool operator<(const Ending& a, const Ending& b) {
+      return a.served != b.served ? a.served > b.served : a.flow > b.flow;
+    }
+  };
+  struct Group {
+    double served = 0;  // bytes of each flow, at `since`
+    double rate = 0;
+    uint64_t since = 0, end = UINT64_MAX;  // end: of the first flow to end, as far as it is known
+    bool touched = false;
+    std::vector<Ending> endings;  // a heap
+  };
   std::vector<Flow> flows_;
+  std::vector<Group> groups_;
+  std::vector<uint32_t> touched_;  // groups whose next end is to be planned
+  std::vector<uint32_t> ended_;    // flows
   std::vector<std::vector<uint32_t>> routes_;
   std::vector<uint32_t> work_flow_;    // by channel; UINT32_MAX: none
   std::vector<uint32_t> window_flow_;  // by window path
