@@ -233,6 +233,18 @@ TEST(Prediction, TheBestIsTheCheapestThatCan) {
   EXPECT_FALSE(in_switch->obstacle.empty());
 }
 
+// NCCL runs few bytes by LL on a host with NVLink: the flag comes with the data, where a counter comes after it.
+TEST(Prediction, FewBytesInsideAHostGoByLl) {
+  for (const char* host : {"dgx-1v", "dgx-a100", "dgx-h100"})
+    for (const Coll coll : {Coll::all_reduce, Coll::all_gather, Coll::reduce_scatter, Coll::broadcast})
+      for (uint64_t bytes = 8; bytes < 64 << 10; bytes *= 2) {
+        const Links l = links_of_ready(host, 1);
+        const Prediction p = predict(call_of(coll, bytes, 8), l);
+        EXPECT_EQ(p.best()->protocol, Protocol::ll)
+            << host << " " << name_of(coll) << " of " << bytes << " by " << p.best()->algorithm;
+      }
+}
+
 TEST(Prediction, ForcedOrRefused) {
   const Links l = links_of_ready("dgx-h100", 1);
   PredictOptions o;

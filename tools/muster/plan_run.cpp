@@ -25,7 +25,6 @@ PlanRun::Job PlanRun::job_on(topology::Cluster cluster, std::vector<RankPlace> p
   job.placement = placement_of(hosts);
   const std::string_view name = candidate_.algorithm;
   if (name != "ring" && name != "chain") return job;
-  const int channels = candidate_.channels;
   const Rings rings = find_rings(job.cluster, job.places, search_);
   auto& orders = job.placement.rings;
   for (const RingChannel& c : rings.channels) orders.push_back(c.ranks);
