@@ -38,7 +38,8 @@ for step; do
     asan)
       tests="kernels_test communicator_test executor_test connection_test bootstrap_test support_test perf_data_test uneven_test
              nccl_api_test nccl_objects_test status_test window_test
-             topology_detect_test topology_detect_hwloc_test topology_nvml_test topology_verbs_test agreed_cluster_test"
+             topology_detect_test topology_detect_hwloc_test topology_nvml_test topology_verbs_test agreed_cluster_test
+             simulator_test rings_test prediction_test host_price_test custom_test program_json_test msccl_test"
       targets=$tests
       build_and_test asan -LE 'long|package' -R "^($(alternatives $tests))[.]"
       ;;
