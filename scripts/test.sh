@@ -4,7 +4,7 @@
 #   asan  address and undefined-behaviour sanitizers; the tests that touch memory most
 #   tsan  thread sanitizer; the tests with threads
 #   fuzz  each parser of what others say, 20 s of inputs made up by libFuzzer (scripts/fuzz.sh)
-#   fuzz_topology  the parsers of topologies, a minute each
+#   fuzz_topology  the parsers of topologies, 30 s each
 #   arm64 the kernels on NEON, by cross compiler and QEMU (scripts/test_arm64.sh)
 #   long  the long tests, on the build of ci
 set -eu
@@ -48,7 +48,7 @@ for step; do
       build_and_test tsan -LE 'long|package' -R "^($(alternatives $targets))[.]"
       ;;
     fuzz) scripts/fuzz.sh ;;
-    fuzz_topology) scripts/fuzz.sh 60 $topology_parsers ;;
+    fuzz_topology) scripts/fuzz.sh 30 $topology_parsers ;;
     arm64) scripts/test_arm64.sh ;;
     *) echo "test.sh: no step '$step': ci, asan, tsan, fuzz, fuzz_topology, arm64 or long" >&2; exit 2 ;;
   esac

@@ -130,13 +130,13 @@ int TunerLibrary::choose(void* context, tuner_abi::Function function, uint64_t b
           const int result =
               p->choose(context, function, bytes, 0, 0, kOperations, &algorithm, &protocol, channels);
           const bool known =
-              algorithm >= 0 && algorithm < kAlgorithms && protocol >= 0 && protocol < kProtocols;
+              algorithm >= 0 && algorithm < kAlgorithms && protocol >= 0 && protocol < tuner_abi::kProtocols;
           if (result == 0 && known && table[algorithm][protocol] != kIgnore) table[algorithm][protocol] = 0;
           return result;
         } else if constexpr (std::is_same_v<Version, V3>) {
-          return p->choose(context, function, bytes, kOperations, flat, kAlgorithms, kProtocols, channels);
+          return p->choose(context, function, bytes, kOperations, flat, kAlgorithms, tuner_abi::kProtocols, channels);
         } else {
-          return p->choose(context, function, bytes, kOperations, flat, kAlgorithms, kProtocols, kRegistered,
+          return p->choose(context, function, bytes, kOperations, flat, kAlgorithms, tuner_abi::kProtocols, kRegistered,
                            channels);
         }
       },
