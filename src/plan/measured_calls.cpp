@@ -22,12 +22,6 @@ std::optional<T> whole(std::string_view word) {
   return value;
 }
 
-std::optional<Coll> collective(std::string_view name) {
-  for (int c = 0; c < kColls; ++c)
-    if (name == name_of(static_cast<Coll>(c))) return static_cast<Coll>(c);
-  return std::nullopt;
-}
-
 double median_of(std::vector<double> values) {
   std::ranges::sort(values);
   const size_t middle = values.size() / 2;
@@ -65,11 +59,12 @@ MeasuredRow MeasuredRow::read(std::string_view line) {
   };
   if (words.size() < 5) wrong(fmt::format("{} words are too few", words.size()));
   MeasuredRow row;
-  const std::optional<Coll> coll = collective(words[0]);
-  row.algorithm = coll ? find_algorithm(*coll, words[1]) : nullptr;
-  if (!row.algorithm)
+  const auto known = std::ranges::find_if(
+      algorithms(), [&](const Algorithm& a) { return words[0] == name_of(a.coll) && words[1] == a.name; });
+  if (known == algorithms().end())
     wrong(fmt::format("there is no {} by {}: it may be of another version, then run muster tune again",
                       printable(words[0], 100), printable(words[1], 100)));
+  row.algorithm = &*known;
   row.ranks = whole<int>(words[2]).value_or(0);
   row.cores = whole<int>(words[3]).value_or(0);
   if (row.ranks < 2 || row.cores < 1)
