@@ -542,8 +542,17 @@ ncclResult_t ncclGinBarrierCreateRequirement(ncclComm_t comm, ncclTeam_t team, i
 ncclResult_t ncclLLA2ACreateRequirement(int nBlocks, int nSlots, ncclLLA2AHandle_t* outHandle,
                                         ncclDevResourceRequirements_t* outReq);
 int ncclLLA2ACalcSlots(int maxElts, int maxEltSize);
-/* Ranks as sets: all; those whose memory this rank can load and store; one of each of those sets. {0, 0, 0}:
- * an error. */
+/* Where byte `offset` of a rank's range of a window is mapped in this process, `lsaRank` counted in ncclTeamLsa; NULL: it isn't (another
+ * host, or memory that ncclMemAlloc didn't give). Multimem, memory that all load and store at once, there is none of: NULL. */
+typedef struct ncclMultimemHandle {
+  void* mcBasePtr;
+} ncclMultimemHandle_t;
+ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void** outPtr);
+ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int lsaRank, void** outPtr);
+ncclResult_t ncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset, void** outPtr);
+ncclResult_t ncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset, ncclMultimemHandle_t multimem, void** outPtr);
+/* Ranks as sets: all; those whose memory this rank can load and store; one of each of those sets, that with
+ * as many before it. Where they aren't equally far apart a set is this rank alone. {0, 0, 0}: an error. */
 ncclTeam_t ncclTeamWorld(ncclComm_t comm);
 ncclTeam_t ncclTeamLsa(ncclComm_t comm);
 ncclTeam_t ncclTeamRail(ncclComm_t comm);
@@ -638,6 +647,10 @@ NCCL_PROFILED(ncclLsaBarrierCreateRequirement);
 NCCL_PROFILED(ncclGinBarrierCreateRequirement);
 NCCL_PROFILED(ncclLLA2ACreateRequirement);
 NCCL_PROFILED(ncclLLA2ACalcSlots);
+NCCL_PROFILED(ncclGetPeerDevicePointer);
+NCCL_PROFILED(ncclGetLsaDevicePointer);
+NCCL_PROFILED(ncclGetLsaMultimemDevicePointer);
+NCCL_PROFILED(ncclGetMultimemDevicePointer);
 NCCL_PROFILED(ncclTeamWorld);
 NCCL_PROFILED(ncclTeamLsa);
 NCCL_PROFILED(ncclTeamRail);

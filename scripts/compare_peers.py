@@ -375,21 +375,34 @@ def parse_arguments(arguments):
     return args
 
 
-def main(arguments=None):
-    args = parse_arguments(arguments)
-    builds = [args.build] if args.build else [SOURCE / "build", SOURCE / "build/release"]
+def find_build(wanted):
+    """The folder of the build, or None, which it says."""
+    builds = [wanted] if wanted else [SOURCE / "build", SOURCE / "build/release"]
     build = next((b.resolve() for b in builds if (b / "bench").is_dir()), None)
     if build is None:
         print(f"no bench programs below {' or '.join(map(str, builds))}: build first, or pass --build", file=sys.stderr)
-        return 2
-    programs = Programs(build)
-    libraries = []
-    for library in args.libraries:
+    return build
+
+
+def those_present(programs, libraries):
+    """The libraries that can be run; it says why others can't."""
+    present = []
+    for library in libraries:
         why = programs.missing(library)
         if why:
             print(f"without {library}: {why}", file=sys.stderr)
         else:
-            libraries.append(library)
+            present.append(library)
+    return present
+
+
+def main(arguments=None):
+    args = parse_arguments(arguments)
+    build = find_build(args.build)
+    if build is None:
+        return 2
+    programs = Programs(build)
+    libraries = those_present(programs, args.libraries)
     if not libraries:
         return 2
 

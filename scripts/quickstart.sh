@@ -3,10 +3,12 @@
 # threads of one process and as two processes.
 set -eu
 cd "$(dirname "$0")/.."
+echo "Muster moves and combines data between ranks. This installs packages, builds for some minutes (4 on 2 cores), then measures
+all-reduce of 8 bytes to 128 MiB: time, bandwidth, and whether each element is right."
 scripts/setup.sh
 
 echo "== building (build/release)"
-cmake --preset release >/dev/null
+cmake --preset release -DMUSTER_UNITY=ON -DMUSTER_TESTS=OFF >/dev/null
 cmake --build --preset release --target muster_tool all_reduce_perf
 bin=build/release
 

@@ -6,6 +6,8 @@
 #   fuzz  each parser of what others say, 20 s of inputs made up by libFuzzer (scripts/fuzz.sh)
 #   fuzz_topology  the parsers of topologies, 30 s each
 #   arm64 the kernels on NEON, by cross compiler and QEMU (scripts/test_arm64.sh)
+#   bundle  the archive of cpack, and that it needs nothing (scripts/bundle.sh)
+#   softroce  real libibverbs and RDMA devices in a virtual machine (tests/softroce), on the build of ci
 #   long  the long tests, on the build of ci
 set -eu
 cd "$(dirname "$0")/.."
@@ -23,7 +25,17 @@ build_and_test() {
   rm -f "/tmp/muster-configure.$$"
   cmake --build "build/$preset" ${targets:+--target $targets} -- -j "$jobs" ${CI:+--quiet}
   echo "== $preset: testing"
-  ctest --test-dir "build/$preset" --output-on-failure -j "$jobs" "$@"
+  ctest --test-dir "build/$preset" --output-on-failure -j "$jobs" "$@" || { failures "build/$preset"; exit 8; }
+}
+
+# What failed tests said, once more behind the summary: of a long log often only the end is kept.
+failures() {
+  log=$1/Testing/Temporary/LastTest.log
+  cut -d: -f2- "$1/Testing/Temporary/LastTestsFailed.log" | head -5 | while read -r name; do
+    echo "== $name said, at the end:"
+    awk -v name="$name" '$0 ~ "^[0-9]+/[0-9]+ Testing: " { ours = substr($0, index($0, ": ") + 2) == name }
+                         ours && !/^(Command|Directory|Output|-----)/ { print substr($0, 1, 400) }' "$log" | grep -v '^ *$' | tail -25
+  done
 }
 
 alternatives() { echo "$@" | tr ' ' '|'; }
@@ -33,24 +45,35 @@ for step; do
   targets=""
   case $step in asan | tsan) export MUSTER_TEST_LIMIT=240 ;; *) unset MUSTER_TEST_LIMIT ;; esac
   case $step in
-    ci) build_and_test ci -LE long ;;
+    ci)
+      scripts/setup.sh ci || echo "== ci: not all launchers are there; what needs them is skipped"
+      build_and_test ci -LE 'long|softroce'
+      ;;
     long) build_and_test ci -L long ;;
     asan)
       tests="kernels_test communicator_test executor_test connection_test bootstrap_test support_test perf_data_test uneven_test
-             nccl_api_test nccl_objects_test status_test window_test
+             nccl_api_test nccl_objects_test window_test
              topology_detect_test topology_detect_hwloc_test topology_nvml_test topology_verbs_test agreed_cluster_test
-             simulator_test rings_test prediction_test host_price_test custom_test program_json_test msccl_test"
+             simulator_test rings_test prediction_test host_price_test custom_test program_json_test msccl_test
+             wired_network_test tcp_test ucx_test parallel_hosts_test"
       targets=$tests
       build_and_test asan -LE 'long|package' -R "^($(alternatives $tests))[.]"
       ;;
     tsan)
-      targets="communicator_test executor_test connection_test bootstrap_test nonblocking_test nccl_api_test status_test window_test"
+      targets="communicator_test executor_test connection_test bootstrap_test nonblocking_test nccl_api_test status_test window_test
+               wired_network_test tcp_test ucx_test zero_threads_test"
       build_and_test tsan -LE 'long|package' -R "^($(alternatives $targets))[.]"
       ;;
     fuzz) scripts/fuzz.sh ;;
     fuzz_topology) scripts/fuzz.sh 30 $topology_parsers ;;
     arm64) scripts/test_arm64.sh ;;
-    *) echo "test.sh: no step '$step': ci, asan, tsan, fuzz, fuzz_topology, arm64 or long" >&2; exit 2 ;;
+    bundle) scripts/bundle.sh ;;
+    softroce)
+      scripts/setup.sh softroce || echo "== softroce: not all of its packages are there; what needs them is skipped"
+      targets="softroce_test"
+      build_and_test ci -L softroce
+      ;;
+    *) echo "test.sh: no step '$step': ci, asan, tsan, fuzz, fuzz_topology, arm64, bundle, softroce or long" >&2; exit 2 ;;
   esac
 done
 echo "== all steps passed: $*"

@@ -1,6 +1,7 @@
 // Ranks as processes: deaths, stops, forks, signals, strangers. Tests that fork start in a fresh process,
 // since a child of a process that has used the bootstrap may not use it.
 #include <gmock/gmock.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -9,10 +10,13 @@
 #include <sys/syscall.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <mutex>
 
+#include "base/fd.h"
 #include "bootstrap/crypto.h"
 #include "bootstrap/handshake.h"
 #include "bootstrap/unique_id.h"
@@ -339,6 +343,40 @@ TEST(Exit, WhileAThreadComputesDigests) {
 
 // A profiler's signals at every thread, the service's included.
 std::atomic<int> g_signals{0};
+// Who knocks at a process that is ending finds nobody; that is no error of the process.
+TEST(Exit, AKnockIsNoError) {
+  static Board* const b = make_board();
+  ASSERT_NE(b, nullptr);
+  const std::string log = testing::TempDir() + "muster_exit_" + std::to_string(getpid());
+  const pid_t ending = fork();
+  if (ending == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const Fd file(open(log.c_str(), O_CREAT | O_WRONLY, 0600));
+    dup2(file.get(), STDERR_FILENO);
+    std::atexit([] {  // registered first, so it runs last
+      b->go = 1;
+      eventually([] { return b->connected.load() != 0; });
+    });
+    b->id = make_unique_id();
+    b->id_ready = 1;
+    std::exit(0);
+  }
+  const pid_t knocking = fork();
+  if (knocking == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    eventually([] { return b->go.load() != 0; });
+    b->reports[0] = failure_of([] { Bootstrap::connect(b->id, 2, 1, Options::from_environment(), in_seconds(0.5)); }).text.empty() ? 0 : 1;
+    b->connected = 1;
+    _exit(0);
+  }
+  for (const pid_t pid : {knocking, ending}) waitpid(pid, nullptr, 0);
+  std::ifstream in(log);
+  const std::string said((std::istreambuf_iterator<char>(in)), {});
+  std::remove(log.c_str());
+  EXPECT_EQ(b->reports[0], 1);
+  EXPECT_EQ(said, "");
+}
+
 TEST(Signals, ProfilerStorm) {
   struct sigaction action {
   }, before{};

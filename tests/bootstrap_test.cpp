@@ -58,6 +58,21 @@ TEST(Bootstrap, TextsLargerThanSocketBuffers) {
     EXPECT_EQ(f.text, "");
 }
 
+// A tree of three levels, and more than a message for each of its connections.
+TEST(Bootstrap, ManyLongTexts) {
+  const int n = 20;
+  const Ranks ranks = connect_all(n);
+  const auto text = [](int r) { return std::string(static_cast<size_t>(r % 3) * 300'000, static_cast<char>('a' + r)); };
+  for (const Failure& f : in_threads(n, [&](int r) {
+         for (int round = 0; round < 3; ++round) {
+           const auto all = ranks[static_cast<size_t>(r)]->all_gather(text(r + round), in_seconds(60));
+           for (int k = 0; k < n; ++k) EXPECT_EQ(all[static_cast<size_t>(k)], text(k + round));
+         }
+         ranks[static_cast<size_t>(r)]->close();  // while others still read
+       }))
+    EXPECT_EQ(f.text, "");
+}
+
 TEST(Bootstrap, OneRankNeedsNoSockets) {
   const UniqueId id = make_unique_id();
   const int before = open_fds();
@@ -282,6 +297,34 @@ TEST(Meeting, UnknownInterfaceIsNamed) {
   }
 }
 
+// The last of 10 a second, of which only 4 might come at once, is 0.7 s late, whatever else happens; of 2 roots' 5 the last 0.4 s.
+TEST(Meeting, ManyRanksComeOneByOne) {
+  const ScopedEnv rate("NCCL_UID_STAGGER_RATE", "10"), threshold("NCCL_UID_STAGGER_THRESHOLD", "4");
+  const auto seconds = [](const std::function<void()>& f) {
+    const auto start = std::chrono::steady_clock::now();
+    f();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  EXPECT_GE(seconds([] { EXPECT_EQ(connect_all(8)[7]->rank(), 7); }), 0.7);
+  const std::vector<UniqueId> ids{make_unique_id(), make_unique_id()};
+  const Options options = Options::from_environment();
+  EXPECT_GE(seconds([&] {
+              for (const Failure& f : in_threads(10, [&](int r) { Bootstrap::connect(ids, 10, r, options, in_seconds(30))->all_gather("x", in_seconds(30)); }))
+                EXPECT_EQ(f.text, "");
+            }),
+            0.4);
+}
+
+TEST(Meeting, BadStaggering) {
+  const ScopedEnv env("NCCL_UID_STAGGER_RATE", "0");
+  const UniqueId id = make_unique_id();
+  const Options options = Options::from_environment();
+  for (const Failure& f : in_threads(2, [&](int r) { Bootstrap::connect(id, 2, r, options, in_seconds(5)); })) {
+    EXPECT_EQ(f.code, Result::invalid_usage);
+    EXPECT_THAT(f.text, HasSubstr("NCCL_UID_STAGGER_RATE=0"));
+  }
+}
+
 TEST(Meeting, BadPortRange) {
   for (const char* text : {"1", "a-b", "5-4", "0-4", "1-70000", "1-2-3", "-"}) {
     const ScopedEnv env("MUSTER_PORT_RANGE", text);
@@ -368,12 +411,14 @@ TEST(Descriptors, GoToEveryMemberOfTheGroup) {
   const int n = 5;
   const std::vector<std::vector<int>> groups = {{0, 2, 4}, {1, 3}, {0, 2, 4}, {1, 3}, {0, 2, 4}};
   const Ranks ranks = connect_all(n);
-  for (const size_t count : {size_t{0}, size_t{1}, size_t{150}}) {
+  // Of the group's first rank, and of the others.
+  for (const auto& [first, rest] : std::vector<std::pair<size_t, size_t>>{{0, 0}, {1, 1}, {150, 150}, {2, 0}, {0, 3}}) {
     const int before = open_fds();
+    const auto count_of = [&, first = first, rest = rest](int r) { return r == groups[static_cast<size_t>(r)][0] ? first : rest; };
     for (const Failure& f : in_threads(n, [&](int r) {
            std::vector<Fd> owned;
            std::vector<int> mine;
-           for (size_t k = 0; k < count; ++k) {
+           for (size_t k = 0; k < count_of(r); ++k) {
              owned.push_back(memory(std::to_string(r) + "/" + std::to_string(k)));
              mine.push_back(owned.back().get());
            }
@@ -382,8 +427,8 @@ TEST(Descriptors, GoToEveryMemberOfTheGroup) {
                groups[static_cast<size_t>(r)], mine,
                [&](int rank, std::vector<Fd> fds) {
                  from.push_back(rank);
-                 ASSERT_EQ(fds.size(), count);
-                 for (size_t k = 0; k < count; ++k)
+                 ASSERT_EQ(fds.size(), count_of(rank));
+                 for (size_t k = 0; k < fds.size(); ++k)
                    EXPECT_EQ(read_fd(fds[k].get()), std::to_string(rank) + "/" + std::to_string(k));
                },
                in_seconds(60));
@@ -456,6 +501,60 @@ TEST(News, AnnouncementsReachAllOthersOnce) {
     for (const auto& t : reports[static_cast<size_t>(r)].all)
       EXPECT_EQ(t.message, t.rank == 1 ? "calls differ" : "aborted");
   }
+}
+
+TEST(Telling, EveryOtherRankHearsEachTextOnceAndInOrder) {
+  for (const int n : {1, 2, 3, 8}) {
+    const Ranks ranks = connect_all(n);
+    const int texts = 200;
+    std::mutex mutex;
+    std::vector<std::vector<std::vector<std::string>>> heard(
+        static_cast<size_t>(n), std::vector<std::vector<std::string>>(static_cast<size_t>(n)));
+    std::atomic<int> count{0};
+    const auto listen = [&](int r) {
+      ranks[static_cast<size_t>(r)]->watch([](const Bootstrap::Trouble& t) { ADD_FAILURE() << t.message; },
+                                           [&, r](int origin, std::string_view text) {
+                                             const std::lock_guard lock(mutex);
+                                             heard[static_cast<size_t>(r)][static_cast<size_t>(origin)].emplace_back(text);
+                                             ++count;
+                                           });
+    };
+    const auto text = [](int r, int i) { return fmt::format("{} {}", r, i) + std::string(static_cast<size_t>(i), 'x'); };
+    for (int r = 1; r < n; ++r) listen(r);
+    for (const Failure& f : in_threads(n, [&](int r) {
+           for (int i = 0; i < texts; ++i) ranks[static_cast<size_t>(r)]->tell(text(r, i));
+           ranks[static_cast<size_t>(r)]->barrier(in_seconds(30));
+         }))
+      EXPECT_EQ(f.text, "");
+    listen(0);  // hears what was told before
+    EXPECT_TRUE(eventually([&] { return count == n * (n - 1) * texts; })) << count;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // time for one that comes twice
+    const std::lock_guard lock(mutex);
+    for (int r = 0; r < n; ++r)
+      for (int origin = 0; origin < n; ++origin) {
+        std::vector<std::string> right;
+        for (int i = 0; i < texts && origin != r; ++i) right.push_back(text(origin, i));
+        EXPECT_EQ(heard[static_cast<size_t>(r)][static_cast<size_t>(origin)], right) << r << " hears " << origin;
+      }
+    for (const auto& r : ranks) r->close();
+  }
+}
+
+TEST(Telling, TextsAreLimitedAndNothingIsHeardAfterClose) {
+  const Ranks ranks = connect_all(2);
+  EXPECT_THAT(failure_of([&] { ranks[0]->tell(std::string((1 << 20) + 1, 'x')); }).text, HasSubstr("1048576 is the most"));
+  std::atomic<int> heard{0};
+  ranks[1]->watch([](const Bootstrap::Trouble&) {}, [&](int, std::string_view text) {
+    EXPECT_EQ(text.size(), size_t{1} << 20);
+    ++heard;
+    ranks[1]->close();
+  });
+  ranks[0]->tell(std::string(1 << 20, 'x'));
+  ranks[0]->tell("late");
+  EXPECT_TRUE(eventually([&] { return heard == 1; }));
+  ranks[0]->close();
+  ranks[0]->tell("from a rank that has left");
+  EXPECT_EQ(heard, 1);
 }
 
 TEST(News, CleanEndsAreNotDeaths) {

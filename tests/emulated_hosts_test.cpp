@@ -1,5 +1,5 @@
-// Several hosts, emulated on this machine with NCCL_HOSTID: the programs made for them move real data, and communicators know
-// where their ranks are.
+// Several hosts, emulated on this machine with NCCL_HOSTID and joined by the network: the programs made for them move real data,
+// and communicators know where their ranks are.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +14,7 @@
 #include "base/math.h"
 #include "kernels_reference.h"
 #include "muster/muster.h"
+#include "support/needs_network.h"
 #include "support/outcome.h"
 #include "support/processes.h"
 
@@ -134,6 +135,7 @@ struct Case {
 class Forced : public testing::TestWithParam<Case> {};
 
 TEST_P(Forced, MovesAllTypesAndSizes) {
+  NEED_NETWORK();
   const Variable algorithm("MUSTER_ALGO", GetParam().algorithm), channels("MUSTER_CHANNELS", GetParam().channels);
   on_hosts(GetParam().host_of, [&](Communicator& c, int rank) {
     EXPECT_THAT(c.explain("all_reduce", 1 << 20, DataType::float32), HasSubstr(std::string("forced by MUSTER_ALGO=") + GetParam().algorithm));
@@ -159,6 +161,7 @@ INSTANTIATE_TEST_SUITE_P(All, Forced,
 class Chosen : public testing::TestWithParam<std::vector<int>> {};
 
 TEST_P(Chosen, AlikeOnAllRanksAndRight) {
+  NEED_NETWORK();
   on_hosts(GetParam(), [](Communicator& c, int rank) {
     for (const char* collective : {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all", "gather", "scatter"})
       for (const size_t count : {1, 1000, 1 << 20}) {
@@ -185,6 +188,7 @@ INSTANTIATE_TEST_SUITE_P(All, Chosen,
                          });
 
 TEST(EmulatedHosts, LongDataIsSharedOutInsideHostsFirst) {
+  NEED_NETWORK();
   on_hosts({0, 0, 1, 1}, [](Communicator& c, int) {
     EXPECT_THAT(c.explain("all_reduce", 1 << 20, DataType::float32),
                 testing::AllOf(HasSubstr("hierarchical"), HasSubstr("2 hosts of 2 ranks"), testing::Not(HasSubstr("mem_alloc"))));
@@ -193,6 +197,7 @@ TEST(EmulatedHosts, LongDataIsSharedOutInsideHostsFirst) {
 
 // What only two ranks know the length of goes straight from one to the other.
 TEST(EmulatedHosts, CountsThatTwoRanksKnowAreSentBetweenThem) {
+  NEED_NETWORK();
   on_hosts({0, 1, 0, 1}, [](Communicator& c, int rank) {
     const size_t n = 4, me = static_cast<size_t>(rank);
     std::vector<size_t> sent(n), received(n);
@@ -210,6 +215,7 @@ TEST(EmulatedHosts, CountsThatTwoRanksKnowAreSentBetweenThem) {
 }
 
 TEST(EmulatedHosts, NcclsTreeIsTheTree) {
+  NEED_NETWORK();
   const Variable algorithm("NCCL_ALGO", "Tree"), ours("MUSTER_ALGO", std::nullopt);
   on_hosts({0, 0, 1}, [](Communicator& c, int rank) {
     EXPECT_THAT(c.explain("all_reduce", 1 << 20, DataType::float32), HasSubstr("forced by NCCL_ALGO=tree"));
@@ -219,6 +225,7 @@ TEST(EmulatedHosts, NcclsTreeIsTheTree) {
 
 // Of V-variants only those whose counts all ranks know can be passed on by others.
 TEST(EmulatedHosts, UnevenCountsTakeTheSameWay) {
+  NEED_NETWORK();
   const Variable algorithm("MUSTER_ALGO", "hierarchical");
   on_hosts({0, 0, 1, 1, 1}, [](Communicator& c, int rank) {
     const std::vector<size_t> counts = {3, 0, 20011, 1, 500};
@@ -233,6 +240,7 @@ TEST(EmulatedHosts, UnevenCountsTakeTheSameWay) {
 }
 
 TEST(EmulatedHosts, ChildrenHavePlacementsOfTheirOwn) {
+  NEED_NETWORK();
   const Variable algorithm("MUSTER_ALGO", "hierarchical");
   on_hosts({0, 0, 1, 1}, [](Communicator& c, int rank) {
     const auto reason = [](const Communicator& of) { return of.explain("all_reduce", 1 << 20, DataType::float32); };

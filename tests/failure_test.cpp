@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "muster/muster.h"
+#include "sudden_death.h"
 #include "support/outcome.h"
 #include "support/ranks.h"
 
@@ -95,11 +96,7 @@ TEST(Death, InALoopIsReportedByAllSurvivors) {
         8,
         [](Communicator& c, int rank) {
           const std::vector<int> pid = pids(c);
-          if (rank == 3)
-            std::thread([] {
-              std::this_thread::sleep_for(std::chrono::milliseconds(random_below(80)));
-              kill(getpid(), SIGKILL);
-            }).detach();
+          if (rank == 3) test::kill_this_process_within(80ms);
           const Outcome o = rank == 0 ? poll_error(c) : until_error(c);  // rank 0's calls would be missed, not its death
           EXPECT_EQ(o.code, Result::remote_error) << o;
           EXPECT_THAT(o.text, HasSubstr(name_of_rank(3, pid[3])));
@@ -109,30 +106,12 @@ TEST(Death, InALoopIsReportedByAllSurvivors) {
         {{3}});
 }
 
-// From the first connection to the middle of large calls: survivors end with an error, never by a signal.
+// From the first connection to the middle of large calls.
 TEST(Death, AtRandomTimes) {
   const Variable patience("MUSTER_INIT_TIMEOUT", "2");
   for (int run = 0; run < 12; ++run) {
     const int victim = run % 4;
-    run_processes(
-        4,
-        [&](int rank) {
-          if (rank == victim)
-            std::thread([] {
-              std::this_thread::sleep_for(std::chrono::microseconds(random_below(60'000)));
-              kill(getpid(), SIGKILL);
-            }).detach();
-          Communicator c;
-          Outcome o = outcome_of([&] { c = Communicator::from_environment(); });
-          if (o.code == Result::success) o = until_error(c);
-          if (c) {
-            EXPECT_EQ(o.code, Result::remote_error) << o;
-            EXPECT_THAT(o.text, HasSubstr("rank " + std::to_string(victim) + " (host "));
-          } else {
-            EXPECT_THAT(o.code, testing::AnyOf(Result::remote_error, Result::timeout, Result::system_error)) << o;
-          }
-        },
-        {{victim}});
+    run_processes(4, [&](int rank) { test::expect_to_survive(rank, victim, 60ms, until_error); }, {{victim}});
   }
 }
 

@@ -1,4 +1,5 @@
-// What collectives cost on the host memory of several hosts, against sums made by hand; and what is chosen by it.
+// What collectives cost on the host memory of several hosts, against sums made by hand; and what is chosen by
+// it.
 #include "plan/hosts_price.h"
 
 #include <gmock/gmock.h>
@@ -87,20 +88,23 @@ TEST(HostsPrice, FurtherMessagesOfARoundTakeTheirOverheadOnly) {
 TEST(HostsPrice, AChainPassesItsFirstTileOn) {
   // Rounds 3, and the first tile of 32768 bytes waits at two hosts between.
   const double tile_us = 32768 / 250.0;
-  EXPECT_NEAR(price(Coll::broadcast, "chain", 10 * 32768, on({0, 1, 2, 3})), 1 + 150 + 10 * tile_us + 2 * tile_us, 1e-6);
+  EXPECT_NEAR(price(Coll::broadcast, "chain", 10 * 32768, on({0, 1, 2, 3})),
+              1 + 150 + 10 * tile_us + 2 * tile_us, 1e-6);
 }
 
 TEST(HostsPrice, PortsAreSharedByAHostsRanks) {
   // Doubling of 2 hosts of 4: the last exchange crosses, of all four ranks at once.
   PlanInputs in = on(hosts_of(2, 4));
   const CallShape call{Coll::all_reduce, DataType::uint8, RedOp::sum, 0, 1000};
-  const HostsPrice p = *hosts_price(*find_algorithm(Coll::all_reduce, "doubling"), call, in, simple_constants());
+  const HostsPrice p =
+      *hosts_price(*find_algorithm(Coll::all_reduce, "doubling"), call, in, simple_constants());
   EXPECT_NEAR(p.far_bytes_us, 4 * 1000 / 250.0, 1e-9);
   EXPECT_EQ(p.far_bytes, 4000);
   EXPECT_EQ(p.far_rounds, 1);
   in.network.gbytes_per_s = 4;  // of which half is reached: a rank's own 0.5 decides
-  EXPECT_NEAR(hosts_price(*find_algorithm(Coll::all_reduce, "doubling"), call, in, simple_constants())->far_bytes_us,
-              1000 / 500.0, 1e-9);
+  EXPECT_NEAR(
+      hosts_price(*find_algorithm(Coll::all_reduce, "doubling"), call, in, simple_constants())->far_bytes_us,
+      1000 / 500.0, 1e-9);
 }
 
 TEST(HostsPrice, RanksThatShareACoreTakeTurns) {
@@ -111,10 +115,12 @@ TEST(HostsPrice, RanksThatShareACoreTakeTurns) {
 }
 
 TEST(HostsPrice, DataThatLeavesTheCacheCostsEachAccess) {
-  // Far outside: doubling's messages of the whole buffer, 1 + 1 + 3 accesses of 1 ns each; a ring's in a tile: 1.
+  // Far outside: doubling's messages of the whole buffer, 1 + 1 + 3 accesses of 1 ns each; a ring's in a
+  // tile: 1.
   PlanInputs in = on(hosts_of(2, 1));
   in.slot_bytes = size_t{1} << 40;
-  const double doubling = price(Coll::all_reduce, "doubling", 1000000, in), ring = price(Coll::all_reduce, "ring", 1000000, in);
+  const double doubling = price(Coll::all_reduce, "doubling", 1000000, in),
+               ring = price(Coll::all_reduce, "ring", 1000000, in);
   in.cache_bytes = 1000;
   EXPECT_NEAR(price(Coll::all_reduce, "doubling", 1000000, in) - doubling, 5 * 1000, 1e-6);
   in.slot_bytes = 100;
@@ -122,14 +128,16 @@ TEST(HostsPrice, DataThatLeavesTheCacheCostsEachAccess) {
 }
 
 TEST(HostsPrice, MoreDataIsNeverCheaper) {
-  for (const auto& host_of : {hosts_of(2, 1), hosts_of(16, 1), hosts_of(2, 4), hosts_of(4, 8), std::vector{0, 1, 0, 1, 0}})
+  for (const auto& host_of :
+       {hosts_of(2, 1), hosts_of(16, 1), hosts_of(2, 4), hosts_of(4, 8), std::vector{0, 1, 0, 1, 0}})
     for (const auto kind : {HostNetwork::Kind::tcp, HostNetwork::Kind::rdma})
       for (const Algorithm& a : algorithms()) {
         PlanInputs in = on(host_of, kind);
         in.cache_bytes = 32 << 20;
         double before = 0;
         for (uint64_t bytes = 1; bytes < uint64_t{1} << 30; bytes += 1 + bytes / 3) {
-          const auto p = hosts_price(a, {a.coll, DataType::uint8, RedOp::sum, 0, bytes}, in, Constants::built_in());
+          const auto p =
+              hosts_price(a, {a.coll, DataType::uint8, RedOp::sum, 0, bytes}, in, Constants::built_in());
           if (!p) break;
           EXPECT_GE(p->us, before) << a.name << " " << name_of(a.coll) << " " << bytes;
           before = p->us;
@@ -161,7 +169,8 @@ TEST(HostsChoice, LongDataCrossesASlowNetworkOncePerRail) {
   EXPECT_STREQ(c.algorithm->name, "hierarchical");
   EXPECT_THAT(c.reason, HasSubstr("cheapest on 2 hosts of 4 ranks over TCP: "));
   // 2 (k - 1) / k of the data leaves each host.
-  EXPECT_THAT(c.reason, HasSubstr("2 messages one after another and 6.71e+07 bytes of a host cross the network"));
+  EXPECT_THAT(c.reason,
+              HasSubstr("2 messages one after another and 6.71e+07 bytes of a host cross the network"));
 }
 
 TEST(HostsChoice, UnevenHostsAndOneRankEachHaveOneToo) {
@@ -172,7 +181,8 @@ TEST(HostsChoice, UnevenHostsAndOneRankEachHaveOneToo) {
   // Few bytes, one rank per host: as few rounds as can be.
   const std::string small = chosen(Coll::all_reduce, 8, on(hosts_of(16, 1), HostNetwork::Kind::rdma));
   EXPECT_TRUE(small == "one_shot" || small == "doubling") << small;
-  EXPECT_STRNE(chosen(Coll::all_reduce, 64 << 20, on(hosts_of(16, 1), HostNetwork::Kind::rdma)), "doubling") << "4 times the data of a rank cross";
+  EXPECT_STRNE(chosen(Coll::all_reduce, 64 << 20, on(hosts_of(16, 1), HostNetwork::Kind::rdma)), "doubling")
+      << "4 times the data of a rank cross";
 }
 
 TEST(HostsChoice, OneHostIsChosenForAsBefore) {
@@ -190,7 +200,8 @@ TEST(HostsChoice, AProfileIsHeeded) {
   in.tuned = slow;
   // Many messages at once are dear now, so each rank sends few.
   EXPECT_STREQ(chosen(Coll::all_reduce, 8, in), "doubling");
-  EXPECT_THAT(choose({Coll::all_reduce, DataType::uint8, RedOp::sum, 0, 8}, in).reason, HasSubstr("by the tuning profile"));
+  EXPECT_THAT(choose({Coll::all_reduce, DataType::uint8, RedOp::sum, 0, 8}, in).reason,
+              HasSubstr("by the tuning profile"));
 }
 
 TEST(HostsChoice, ManyRanksAreSoonPlannedFor) {
@@ -222,10 +233,13 @@ TEST(HostNetwork, IsTheWeakestHosts) {
     return std::pair(n.kind, n.gbytes_per_s);
   };
   EXPECT_EQ(between({host(Network::infiniband, 400, 2)}), std::pair(HostNetwork::Kind::rdma, 100.0));
-  EXPECT_EQ(between({host(Network::infiniband, 400, 2), host(Network::roce, 200, 1)}), std::pair(HostNetwork::Kind::rdma, 25.0));
-  EXPECT_EQ(between({host(Network::infiniband, 400, 2), host(Network::ethernet, 10, 2)}), std::pair(HostNetwork::Kind::tcp, 0.0));
+  EXPECT_EQ(between({host(Network::infiniband, 400, 2), host(Network::roce, 200, 1)}),
+            std::pair(HostNetwork::Kind::rdma, 25.0));
+  EXPECT_EQ(between({host(Network::infiniband, 400, 2), host(Network::ethernet, 10, 2)}),
+            std::pair(HostNetwork::Kind::tcp, 0.0));
   EXPECT_EQ(between({host(Network::ethernet, 10, 2)}), std::pair(HostNetwork::Kind::tcp, 1.25));
-  EXPECT_EQ(between({host(Network::infiniband, 400, 1, Answer3::no)}), std::pair(HostNetwork::Kind::tcp, 0.0));
+  EXPECT_EQ(between({host(Network::infiniband, 400, 1, Answer3::no)}),
+            std::pair(HostNetwork::Kind::tcp, 0.0));
   EXPECT_EQ(between({}), std::pair(HostNetwork::Kind::tcp, 0.0));
 }
 

@@ -41,9 +41,9 @@ Interface unplugged(Interface i) {
 }
 
 std::vector<std::string> names(const std::vector<Interface>& interfaces, std::string_view ifname,
-                               std::string_view family = "") {
+                               std::string_view family = "", const Address& way = {}) {
   std::vector<std::string> r;
-  for (const Source& s : choose_sources(interfaces, ifname, family))
+  for (const Source& s : choose_sources(interfaces, ifname, family, way))
     r.push_back(s.interface + " " + s.address.host_text());
   return r;
 }
@@ -63,6 +63,19 @@ TEST(Interfaces, CaretExcludes) {
 TEST(Interfaces, ListOrderIsPreference) {
   EXPECT_THAT(names(kVeths, "eth,v1"), ElementsAre("eth0 10.1.0.1", "v1 10.0.1.1", "v10 10.0.10.1"));
   EXPECT_THAT(names(kVeths, "v1,v10"), ElementsAre("v1 10.0.1.1", "v10 10.0.10.1"));
+}
+TEST(Interfaces, TheWayToTheOthersComesFirstUnlessAPersonChooses) {
+  std::vector<Interface> all = kVeths;
+  all.push_back(up("ib0", {"10.2.0.1", "10.3.0.1", "fd00::3"}));
+  const Address way = all.back().addresses[1];
+  EXPECT_THAT(names(all, "", "", way), ElementsAre("ib0 10.3.0.1", "v1 10.0.1.1", "v10 10.0.10.1", "eth0 10.1.0.1"));
+  EXPECT_THAT(names(all, "^eth", "", way), ElementsAre("ib0 10.3.0.1", "v1 10.0.1.1", "v10 10.0.10.1"));
+  EXPECT_THAT(names(all, "v1,ib", "", way), ElementsAre("v1 10.0.1.1", "v10 10.0.10.1", "ib0 10.3.0.1"));
+  EXPECT_THAT(names(all, "", "AF_INET6", way), ElementsAre("ib0 fd00::3"));
+  EXPECT_THAT(names(all, "^ib", "", way), ElementsAre("v1 10.0.1.1", "v10 10.0.10.1", "eth0 10.1.0.1"));
+  all.push_back(up("v2", {"10.4.0.1"}));
+  EXPECT_THAT(names(all, "v1,v", "", all.back().addresses[0]), ElementsAre("v1 10.0.1.1", "v10 10.0.10.1", "v2 10.4.0.1"));
+  EXPECT_THAT(names(all, "v", "", all.back().addresses[0]), ElementsAre("v2 10.4.0.1", "v1 10.0.1.1", "v10 10.0.10.1"));
 }
 TEST(Interfaces, SpacesAndEmptyEntriesAreTolerated) {
   EXPECT_THAT(names(kVeths, " v1"), ElementsAre("v1 10.0.1.1", "v10 10.0.10.1"));

@@ -276,8 +276,9 @@ TEST(Memory, OfASegmentIsSmallAndTakenWhenUsed) {
   run_threads(2, body);
 }
 
-// A rank knows its neighbours, not everybody: of a larger communicator it holds no more descriptors.
-TEST(Descriptors, OfARankDontGrowWithTheRanks) {
+// A rank knows its neighbours in a ring and a tree, not everybody: with twice as many ranks the one with most connections
+// holds one or two more descriptors.
+TEST(Descriptors, OfARankGrowWithTheLogarithmOfTheRanks) {
   run_process_ranks(24, [](Communicator& c, int rank) {
     const auto held_by = [&](int n) {
       UniqueId id{};
@@ -300,7 +301,7 @@ TEST(Descriptors, OfARankDontGrowWithTheRanks) {
     held_by(24);  // what a process opens once and keeps
     const int few = held_by(6), many = held_by(24);
     EXPECT_GT(few, 0);
-    EXPECT_LE(many, few);
+    EXPECT_LE(many, few + 2 * 2);  // 6 doubled twice
   });
 }
 
@@ -540,19 +541,17 @@ TEST(Namespaces, OfHostNames) {
     ASSERT_TRUE(enter(CLONE_NEWUTS));
     ASSERT_EQ(sethostname(name.data(), name.size()), 0);
   };
-  run_processes(2, [&](int rank) {
+  const Variable debug("NCCL_DEBUG", "INFO");
+  const auto expect_hosts = [&](int rank, const std::string& hosts) {
     in_own_host(rank);
-    const Outcome o = outcome_of([] { Communicator::from_environment(); });
-    EXPECT_EQ(o.code, Result::invalid_usage) << o;
-    EXPECT_THAT(o.text, AllOf(HasSubstr("no transport between rank 0 (host node.a"), HasSubstr("rank 1 (host node.b"), HasSubstr("Start all ranks on one"),
-                              HasSubstr("NCCL_HOSTID")));
-  });
-  const Variable same("NCCL_HOSTID", "one");
-  run_processes(2, [&](int rank) {
-    in_own_host(rank);
+    testing::internal::CaptureStderr();
     Communicator c = Communicator::from_environment();
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr(hosts));
     every_call(c, 1000);
-  });
+  };
+  run_processes(2, [&](int rank) { expect_hosts(rank, "1 of them on this host, to others by "); });
+  const Variable same("NCCL_HOSTID", "one");
+  run_processes(2, [&](int rank) { expect_hosts(rank, "processes of one host"); });
 }
 
 }  // namespace

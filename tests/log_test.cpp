@@ -367,14 +367,14 @@ TEST_F(Log, OptionsAreToldOnceInAProcess) {
     unsetenv("MUSTER_LOG");
     unsetenv("NCCL_DEBUG_SUBSYS");
     unsetenv("NCCL_DEBUG_FILE");
-    setenv("NCCL_IB_TIMEOUT", "22", 1);
+    setenv("NCCL_NTHREADS", "22", 1);
     setenv("NCCL_IB_TC", "high", 1);
     setenv("NCCL_SOKCET_IFNAME", "eth0", 1);
     const std::string text = said([] {
       for (int i = 0; i < 3; ++i) Communicator::from_environment().barrier();
       Communicator::init_all(2);
     });
-    EXPECT_EQ(count(text, "NCCL_IB_TIMEOUT='22' (environment) has no effect: this build has no RDMA transport\n"), 1u) << text;
+    EXPECT_EQ(count(text, "NCCL_NTHREADS='22' (environment) has no effect: it is about GPUs, and this build moves data between host memories only\n"), 1u) << text;
     EXPECT_EQ(count(text, "WARN NCCL_IB_TC='high' can't be read"), 1u) << text;
     EXPECT_EQ(count(text, "Is NCCL_SOCKET_IFNAME meant?"), 1u) << text;
     EXPECT_EQ(count(text, "Muster version "), 1u) << text;  // rank 1 of init_all's is no head, its rank 0 is
@@ -386,7 +386,7 @@ TEST_F(Log, OptionsAreToldOnceInAProcess) {
 TEST_F(Log, IsQuietUnlessAsked) {
   run_processes(2, [](int) {
     for (const char* name : {"NCCL_DEBUG", "MUSTER_LOG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"}) unsetenv(name);
-    setenv("NCCL_IB_TIMEOUT", "22", 1);
+    setenv("NCCL_NTHREADS", "22", 1);
     EXPECT_EQ(said([] { Communicator::from_environment().barrier(); }), "");
   });
 }

@@ -25,7 +25,8 @@ find_package(Python3 COMPONENTS Interpreter)
 add_test(NAME nccl.exports COMMAND ${folder}/exports.sh $<TARGET_FILE:nccl> ${PROJECT_SOURCE_DIR}/cmake/nccl.map ${PROJECT_SOURCE_DIR}/include/nccl.h
                                    $<TARGET_FILE:muster> ${PROJECT_SOURCE_DIR}/include/muster.h)
 add_test(NAME nccl.vendor_abi COMMAND ${folder}/vendor_abi.sh ${PROJECT_SOURCE_DIR}/include $<TARGET_FILE:nccl> ${folder}/abi_dump.cpp)
-set_tests_properties(nccl.exports nccl.vendor_abi PROPERTIES LABELS package TIMEOUT 120 ENVIRONMENT "CXX=${CMAKE_CXX_COMPILER}")
+add_test(NAME nccl.framework_names COMMAND ${folder}/framework_names.sh $<TARGET_FILE:nccl>)
+set_tests_properties(nccl.exports nccl.vendor_abi nccl.framework_names PROPERTIES LABELS package TIMEOUT 120 ENVIRONMENT "CXX=${CMAKE_CXX_COMPILER}")
 set_tests_properties(nccl.vendor_abi PROPERTIES SKIP_RETURN_CODE 77)
 # A sanitizer's runtime must be loaded before all else, and looks at what a program leaves in its own way.
 if(NOT MUSTER_SANITIZE)

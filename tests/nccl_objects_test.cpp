@@ -1,6 +1,8 @@
 // The C interface: operations, registered memory, options, and what serves GPU kernels.
 #include <atomic>
+#include <cstdlib>
 
+#include "base/lasting_memory.h"
 #include "nccl_support.h"
 #include "support/outcome.h"
 
@@ -244,6 +246,46 @@ TEST(NcclMemory, IsRegisteredAndDeregistered) {
   ASSERT_NCCL(ncclCommRegister(a[0], any.data(), 400, &handle));  // goes with the communicator
 }
 
+// RDMA sends in place what is known to last.
+TEST(NcclMemory, WhatIsRegisteredLastsUntilItIsDeregisteredOrItsCommunicatorEnds) {
+  std::vector<float> any(100);
+  const auto lasts = [&] { return LastingMemory::of_process().find(any.data(), 400).life != 0; };
+  void* handle = nullptr;
+  {
+    AllRanks a(1);
+    ASSERT_NCCL(ncclCommRegister(a[0], any.data(), 400, &handle));
+    EXPECT_TRUE(lasts());
+    EXPECT_NCCL(ncclCommDeregister(a[0], handle));
+    EXPECT_FALSE(lasts());
+    ASSERT_NCCL(ncclCommRegister(a[0], any.data(), 400, &handle));
+    EXPECT_TRUE(lasts());
+  }
+  EXPECT_FALSE(lasts());
+  ncclUniqueId id;
+  ncclComm_t aborted = nullptr;
+  ASSERT_NCCL(ncclGetUniqueId(&id));
+  ASSERT_NCCL(ncclCommInitRank(&aborted, 1, id, 0));
+  ASSERT_NCCL(ncclCommRegister(aborted, any.data(), 400, &handle));
+  EXPECT_NCCL(ncclCommAbort(aborted));
+  EXPECT_FALSE(lasts());
+  void* page = nullptr;
+  ASSERT_EQ(posix_memalign(&page, 4096, 4096), 0);
+  {
+    AllRanks a(1);
+    ncclWindow_t window = nullptr;
+    ASSERT_NCCL(ncclCommWindowRegister(a[0], page, 4096, &window, 0));
+    EXPECT_NE(LastingMemory::of_process().find(page, 4096).life, 0u);
+    EXPECT_NCCL(ncclCommWindowDeregister(a[0], window));
+    EXPECT_EQ(LastingMemory::of_process().find(page, 4096).life, 0u);
+  }
+  free(page);
+  const Variable off("NCCL_LOCAL_REGISTER", "0");
+  AllRanks a(1);
+  ASSERT_NCCL(ncclCommRegister(a[0], any.data(), 400, &handle));
+  EXPECT_FALSE(lasts());
+  EXPECT_NCCL(ncclCommDeregister(a[0], handle));
+}
+
 TEST(NcclMemory, WindowsAreOfWholePages) {
   AllRanks a(1), b(1);
   void* p = nullptr;
@@ -255,11 +297,17 @@ TEST(NcclMemory, WindowsAreOfWholePages) {
   void* user = nullptr;
   EXPECT_NCCL(ncclWinGetUserPtr(a[0], window, &user));
   EXPECT_EQ(user, p);
+  EXPECT_NCCL_FAILS(ncclGetPeerDevicePointer(window, 0, 1, &user), ncclInvalidArgument, "rank 1 is not in 0..0");
+  EXPECT_NCCL_FAILS(ncclGetPeerDevicePointer(window, 8193, 0, &user), ncclInvalidArgument, "beyond the 8192 bytes");
+  EXPECT_NCCL_FAILS(ncclGetPeerDevicePointer(window, 0, 0, nullptr), ncclInvalidArgument, "outPtr is NULL");
+  EXPECT_NCCL_FAILS(ncclGetPeerDevicePointer(nullptr, 0, 0, &user), ncclInvalidArgument, "is no window");
+  EXPECT_NCCL_FAILS(ncclGetLsaDevicePointer(window, 0, -1, &user), ncclInvalidArgument, "lsaRank -1 is not in 0..0");
   EXPECT_NCCL_FAILS(ncclWinGetUserPtr(b[0], window, &user), ncclInvalidArgument, "no window of communicator");
   EXPECT_NCCL_FAILS(ncclWinGetUserPtr(a[0], nullptr, &user), ncclInvalidArgument, "no window");
   EXPECT_NCCL_FAILS(ncclWinGetUserPtr(a[0], window, nullptr), ncclInvalidArgument, "outUserPtr is NULL");
   EXPECT_NCCL(ncclCommWindowDeregister(a[0], window));
   EXPECT_NCCL_FAILS(ncclCommWindowDeregister(a[0], window), ncclInvalidArgument, "not any more");
+  EXPECT_NCCL_FAILS(ncclGetPeerDevicePointer(window, 0, 0, &user), ncclInvalidArgument, "no window any more");
   EXPECT_NCCL_FAILS(ncclCommWindowRegister(a[0], static_cast<char*>(p) + 64, 64, &window, 0),
                     ncclInvalidArgument, "NCCL_WIN_REQUIRED_ALIGNMENT");
   EXPECT_NCCL_FAILS(ncclCommWindowRegister(a[0], p, 64, &window, 0x100), ncclInvalidArgument, "winFlags");

@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "nccl_support.h"
+#include "support/needs_network.h"
 
 namespace muster {
 namespace {
@@ -223,6 +224,65 @@ TEST(NcclWindow, SignalCountsOfAConfigurationHaveLimits) {
   ASSERT_NCCL(ncclGetUniqueId(&id));
   ncclComm_t comm = nullptr;
   EXPECT_NCCL_FAILS(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument, "numRmaSig");
+}
+
+// Ranks of a host load and store each other's memory; teams say who they are.
+void look_at_neighbours(const std::vector<int>& host_of, const std::vector<ncclTeam_t>& lsa, const std::vector<ncclTeam_t>& rail) {
+  const int n = static_cast<int>(host_of.size());
+  test::run_processes(n, [&](int rank) {
+    const auto own = static_cast<size_t>(rank);
+    const test::Variable host("NCCL_HOSTID", "host" + std::to_string(host_of[own]));
+    const ncclUniqueId id = test::share_id();
+    ncclComm_t comm = nullptr;
+    ASSERT_NCCL(ncclCommInitRank(&comm, n, id, rank));
+    const auto expect = [&](ncclTeam_t t, const ncclTeam_t& e) {
+      EXPECT_TRUE(t.nRanks == e.nRanks && t.rank == e.rank && t.stride == e.stride)
+          << "{" << t.nRanks << ", " << t.rank << ", " << t.stride << "} of rank " << rank;
+    };
+    expect(ncclTeamLsa(comm), lsa[own]);
+    expect(ncclTeamRail(comm), rail[own]);
+    const ncclTeam_t world = ncclTeamWorld(comm), here = ncclTeamLsa(comm);
+
+    void* memory = nullptr;
+    ASSERT_NCCL(ncclMemAlloc(&memory, 4096));
+    ncclWindow_t window = nullptr;
+    ASSERT_NCCL(ncclCommWindowRegister(comm, memory, 4096, &window, NCCL_WIN_COLL_SYMMETRIC));
+    static_cast<int*>(memory)[2] = 100 + rank;
+    int sum = 0;
+    ASSERT_NCCL(ncclAllReduce(&rank, &sum, 1, ncclInt32, ncclSum, comm, nullptr));  // all have written
+    for (int r = 0; r < n; ++r) {
+      void *at = memory, *same = nullptr;
+      EXPECT_NCCL(ncclGetPeerDevicePointer(window, 8, r, &at));
+      if (host_of[static_cast<size_t>(r)] != host_of[own]) {
+        EXPECT_EQ(at, nullptr) << r;
+        EXPECT_EQ(ncclTeamRankToLsa(comm, world, r), -1);
+        continue;
+      }
+      ASSERT_NE(at, nullptr) << r;
+      EXPECT_EQ(*static_cast<int*>(at), 100 + r);
+      if (here.nRanks == 1 && r != rank) continue;  // not equally far apart
+      EXPECT_NCCL(ncclGetLsaDevicePointer(window, 8, ncclTeamRankToLsa(comm, world, r), &same));
+      EXPECT_EQ(same, at);
+    }
+    ASSERT_NCCL(ncclAllReduce(&rank, &sum, 1, ncclInt32, ncclSum, comm, nullptr));  // all have read
+    EXPECT_NCCL(ncclCommWindowDeregister(comm, window));
+    EXPECT_NCCL(ncclMemFree(memory));
+    EXPECT_NCCL(ncclCommDestroy(comm));
+  });
+}
+
+TEST(NcclWindows, NeighboursOnOneHost) { look_at_neighbours({0, 0}, {{2, 0, 1}, {2, 1, 1}}, {{1, 0, 2}, {1, 0, 2}}); }
+TEST(NcclWindows, NeighboursOnTwoHosts) {
+  NEED_NETWORK();
+  look_at_neighbours({0, 0, 1, 1}, {{2, 0, 1}, {2, 1, 1}, {2, 0, 1}, {2, 1, 1}}, {{2, 0, 2}, {2, 0, 2}, {2, 1, 2}, {2, 1, 2}});
+}
+TEST(NcclWindows, NeighboursThatTakeTurns) {
+  NEED_NETWORK();
+  look_at_neighbours({0, 1, 0, 1}, {{2, 0, 2}, {2, 0, 2}, {2, 1, 2}, {2, 1, 2}}, {{2, 0, 1}, {2, 1, 1}, {2, 0, 1}, {2, 1, 1}});
+}
+TEST(NcclWindows, NeighboursOnUnequalHosts) {
+  NEED_NETWORK();
+  look_at_neighbours({0, 0, 1, 0}, {{1, 0, 1}, {1, 0, 1}, {1, 0, 1}, {1, 0, 1}}, {{1, 0, 1}, {1, 0, 1}, {1, 0, 1}, {1, 0, 1}});
 }
 
 }  // namespace

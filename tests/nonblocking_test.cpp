@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <optional>
 
 namespace muster {
 namespace {
@@ -171,12 +172,13 @@ TEST(Nonblocking, TheEnvironmentDecides) {
 }
 
 TEST(Nonblocking, ErrorsAreAskedFor) {
-  const Variable patience("MUSTER_INIT_TIMEOUT", "0.3");
+  std::optional<Variable> patience(std::in_place, "MUSTER_INIT_TIMEOUT", "0.3");
   Communicator lonely = Communicator::init(2, 0, make_unique_id(), kNonblocking),
                garbage = Communicator::init(2, 0, UniqueId{}, kNonblocking);
   std::string text;
   EXPECT_EQ(poll(lonely, &text), Result::timeout);
   EXPECT_THAT(text, HasSubstr("rank 1"));
+  patience.reset();
   EXPECT_EQ(poll(garbage, &text), Result::invalid_argument);
   EXPECT_THAT(text, HasSubstr("all zeros"));
   int x = 0;

@@ -282,7 +282,7 @@ TEST_F(Files, EnvironmentBeatsTheUsersFileBeatsTheSystems) {
 }
 
 TEST_F(Files, WhatIsWrongIsToldWithFileAndLine) {
-  const std::string file = write("f", "NCCL_ALGO ring\nNCCL_SHM_DISABLE=maybe\nCUDA_VISIBLE_DEVICES=0\nNCCL_DEBGU=INFO\n\nNCCL_IB_TIMEOUT=22s\n");
+  const std::string file = write("f", "NCCL_ALGO ring\nNCCL_SHM_DISABLE=maybe\nCUDA_VISIBLE_DEVICES=0\nNCCL_DEBGU=INFO\n\nNCCL_NTHREADS=22s\n");
   const Environment env(Set{{"NCCL_CONF_FILE", file}});
   EXPECT_THAT(texts(Options::from_environment(kNone), true),
               testing::UnorderedElementsAre(AllOf(HasSubstr(file + ":1"), HasSubstr("NCCL_ALGO ring")), AllOf(HasSubstr(file + ":2"), HasSubstr("'maybe'"), HasSubstr("0 is used")),
@@ -461,7 +461,7 @@ TEST(Bounds, ThatDifferAreNamedOnAllRanks) {
 TEST_F(Files, OfAClusterDoesNotStopAJob) {
   const std::string file = write("cluster.conf",
                                  "NCCL_IB_HCA=mlx5\nNCCL_IB_GID_INDEX=3\nNCCL_NET_GDR_LEVEL=SYS\nNCCL_PROTO=Simple\nNCCL_CROSS_NIC=0\nNCCL_TOPO_FILE=/no/such.xml\n"
-                                 "NCCL_NET_PLUGIN=ofi\nNCCL_NVLS_ENABLE=0\nNCCL_P2P_LEVEL=NVL\nNCCL_IB_TIMEOUT=broken\nNCCL_ALGO=Tree\n");
+                                 "NCCL_NET_PLUGIN=ofi\nNCCL_NVLS_ENABLE=0\nNCCL_P2P_LEVEL=NVL\nNCCL_NTHREADS=broken\nNCCL_ALGO=Tree\n");
   const Variable conf("NCCL_CONF_FILE", file), quiet("MUSTER_LOG", "off");
   run_threads(2, [](Communicator& c, int rank) {
     int x = rank, y = -1;

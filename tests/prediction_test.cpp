@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/bandwidth.h"
 #include "topology/read.h"
 
 namespace muster {
@@ -153,6 +154,37 @@ TEST(Prediction, NothingBeatsTheRoofOnIrregularMachinesEither) {
                 << " ranks";
           }
       }
+}
+
+// The smallest host has as many rails as ranks, each with the more to do: prices beside simulations of what
+// programs do there.
+TEST(Prediction, HierarchicalOnUnevenHosts) {
+  const topology::Cluster two =
+      cluster(R"({"count": 2, "name": "node", "ready": "dgx-h100"})", R"({"rails": true})");
+  const Constants& constants = Constants::built_in();
+  for (const size_t ranks : {9u, 12u, 15u, 16u})
+    for (const Coll coll : {Coll::all_reduce, Coll::reduce_scatter, Coll::all_gather, Coll::all_to_all}) {
+      std::vector<RankPlace> places = all_gpus(two);
+      places.resize(ranks);
+      const Links l = links_of(two, places);
+      const Algorithm& algorithm = *find_algorithm(coll, "hierarchical");
+      const CallShape call = call_of(coll, uint64_t{256} << 20, static_cast<int>(ranks));
+      const double data = data_bytes(coll, static_cast<int>(ranks), call.count, size_of(call.type));
+      const Price price = gpu_price(*work_of(algorithm, l.spread, data), l, Protocol::simple, constants);
+      std::vector<int> hosts;
+      for (const RankPlace& p : places) hosts.push_back(p.host);
+      const Placement placement = placement_of(hosts);
+      const Simulation s = simulate(
+          [&](int rank) {
+            return make_program(algorithm, {static_cast<int>(ranks), rank, 0, &placement}, 8);
+          },
+          {call.count, size_of(call.type), 512 << 10, 3}, SimulatedNetwork(two, places),
+          sim_costs(l, Protocol::simple, constants));
+      // Simulations don't know the ramp. At worst, a reduce-scatter of 8 and 4 ranks waits half as long again.
+      const double ratio = s.time_us / (price.us() - price.ramp_us);
+      EXPECT_GT(ratio, 0.7) << name_of(coll) << " of " << ranks;
+      EXPECT_LT(ratio, 1.6) << name_of(coll) << " of " << ranks;
+    }
 }
 
 // Everybody to everybody crosses the sockets far more often than a ring does.

@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "bootstrap/launcher_hosts.h"
 #include "bootstrap/socket.h"
 #include "bootstrap/unique_id.h"
 #include "bootstrap_support.h"
@@ -14,6 +15,7 @@ namespace {
 
 using namespace test;  // NOLINT
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 using Env = std::map<std::string, std::string>;
@@ -56,8 +58,10 @@ TEST(Launchers, AreRecognised) {
   EXPECT_EQ(t.rank, 3);
   EXPECT_EQ(t.size, 4);
   EXPECT_EQ(t.local_rank, 1);
-  EXPECT_EQ(t.meeting.host, "10.0.0.1");
-  EXPECT_EQ(t.meeting.port, 29500);
+  ASSERT_EQ(t.meeting.size(), 1u);
+  EXPECT_EQ(t.meeting[0].host, "10.0.0.1");
+  EXPECT_EQ(t.meeting[0].port, 29500);
+  EXPECT_TRUE(t.meeting_set);
   EXPECT_EQ(launch_of(with(kTorchrun, "MUSTER_JOB_KEY", "k")).launcher, "muster run");
   for (const auto& [env, name] : {std::pair{kOpenMpi, "Open MPI"}, {kMpich, "MPICH"}, {kSlurm, "Slurm"}}) {
     const Launch l = launch_of(env);
@@ -65,7 +69,7 @@ TEST(Launchers, AreRecognised) {
     EXPECT_EQ(l.rank, 1);
     EXPECT_EQ(l.size, 2);
     EXPECT_EQ(l.local_rank, 1);
-    EXPECT_EQ(l.meeting.host, "");
+    EXPECT_TRUE(l.meeting.empty());
   }
 }
 
@@ -83,6 +87,48 @@ TEST(Launchers, JobsAreToldApart) {
   EXPECT_EQ(launch_of(kMpich).identity, launch_of(with(kMpich, "PMI_RANK", "0")).identity);
 }
 
+std::vector<std::string> hosts_of(const Launch& l) {
+  std::vector<std::string> hosts;
+  for (const HostPort& m : l.meeting) hosts.push_back(m.host);
+  return hosts;
+}
+
+TEST(Launchers, SeveralHostsMeetWhereTheLauncherSays) {
+  Env mpi = without(with(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "1"), "OMPI_COMM_WORLD_LOCAL_RANK");
+  mpi["OMPI_MCA_orte_hnp_uri"] = "7.0;tcp://10.66.0.1,10.77.0.1:46227";
+  mpi["OMPI_MCA_orte_node_regex"] = "login,gpu[2:7-9]@0(3)";
+  const Launch l = launch_of(mpi);
+  EXPECT_THAT(hosts_of(l), ElementsAre("10.66.0.1", "10.77.0.1", "login", "gpu07", "gpu08", "gpu09"));
+  EXPECT_FALSE(l.meeting_set);
+  EXPECT_GE(l.meeting[0].port, 1024);
+  EXPECT_EQ(l.identity, launch_of(with(mpi, "OMPI_COMM_WORLD_RANK", "0")).identity);
+
+  Env slurm = with(kSlurm, "SLURM_STEP_NUM_NODES", "2");
+  slurm["SLURM_JOB_NODELIST"] = "a[1-2],b7";
+  slurm["SLURM_LAUNCH_NODE_IPADDR"] = "10.0.0.9";
+  EXPECT_THAT(hosts_of(launch_of(slurm)), ElementsAre("a1", "10.0.0.9"));
+  slurm["SLURM_STEP_NODELIST"] = "b7,a2";
+  EXPECT_THAT(hosts_of(launch_of(slurm)), ElementsAre("b7", "10.0.0.9"));
+  slurm["PMI_RANK"] = "1";  // srun --mpi=pmi2
+  slurm["PMI_SIZE"] = "2";
+  EXPECT_EQ(launch_of(slurm).launcher, "Slurm");
+  slurm["MPI_LOCALNRANKS"] = "2";  // mpiexec inside a step
+  EXPECT_EQ(launch_of(slurm).launcher, "MPICH");
+}
+
+TEST(Launchers, ListsOfHostsAreExpanded) {
+  EXPECT_THAT(expand_hosts("n[01-03,07],login", 9), ElementsAre("n01", "n02", "n03", "n07", "login"));
+  EXPECT_THAT(expand_hosts("r[1-2]n[09-10]x", 9), ElementsAre("r1n09x", "r1n10x", "r2n09x", "r2n10x"));
+  EXPECT_THAT(expand_hosts("hosta,[2:10].77.0.2@0(2)", 9), ElementsAre("hosta", "10.77.0.2"));
+  EXPECT_THAT(expand_hosts("n[1-99999999]", 2), ElementsAre("n1", "n2"));
+  EXPECT_THAT(expand_hosts("a,b", 1), ElementsAre("a"));
+  for (const char* odd : {"", "[", "]", "n[", "n[]", "n[-]", "n[3-1]", "n[x-y]", "n[1-2", "@", ",,", "n[99999999999999999999]"})
+    EXPECT_LE(expand_hosts(odd, 2).size(), 2u) << odd;
+  EXPECT_THAT(contact_addresses("7.0;tcp://10.0.0.1,10.1.0.1:4711;tcp6://[fd00::1]:4712"),
+              ElementsAre("10.0.0.1", "10.1.0.1", "fd00::1"));
+  for (const char* odd : {"", ";", "tcp://", "7.0;usock", "://:"}) EXPECT_TRUE(contact_addresses(odd).empty()) << odd;
+}
+
 TEST(Launchers, SeveralHostsNeedAMeetingPoint) {
   for (const Env& env : {with(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
                          with(kMpich, "MPI_LOCALNRANKS", "1"), with(kSlurm, "SLURM_NNODES", "2")}) {
@@ -92,12 +138,8 @@ TEST(Launchers, SeveralHostsNeedAMeetingPoint) {
     EXPECT_EQ(f.code, Result::invalid_usage);
     EXPECT_THAT(f.text,
                 AllOf(HasSubstr("several hosts"), HasSubstr("MASTER_ADDR"), HasSubstr("MASTER_PORT")));
-    EXPECT_EQ(launch_of(with(with(local, "MASTER_ADDR", "h"), "MASTER_PORT", "5")).meeting.host, "h");
+    EXPECT_EQ(launch_of(with(with(local, "MASTER_ADDR", "h"), "MASTER_PORT", "5")).meeting.at(0).host, "h");
   }
-  const Launch slurm =
-      launch_of(with(with(kSlurm, "SLURM_NNODES", "2"), "SLURM_LAUNCH_NODE_IPADDR", "10.0.0.9"));
-  EXPECT_EQ(slurm.meeting.host, "10.0.0.9");
-  EXPECT_GE(slurm.meeting.port, 1024);
 }
 
 TEST(Launchers, WrongVariablesAreNamedWithTheirValues) {
@@ -263,7 +305,6 @@ TEST(Rendezvous, OneRankMeetsNobody) {
             Result::invalid_argument);
 }
 
-// The real thing, started by real launchers where there are any.
 TEST(Rendezvous, FromTheEnvironment) {
   if (!getenv("MUSTER_TEST_INNER")) {
     rerun_in_new_process(
@@ -282,29 +323,5 @@ TEST(Rendezvous, FromTheEnvironment) {
     b->close();
   }
 }
-TEST(Rendezvous, UnderOpenMpi) {
-  if (getenv("MUSTER_TEST_INNER") == nullptr) {
-    if (!shell("mpirun --version 2>/dev/null | grep -q 'Open MPI'")) GTEST_SKIP() << "no mpirun of Open MPI";
-    return rerun_in_new_process("mpirun --allow-run-as-root --oversubscribe -n 3");
-  }
-  for (int round = 0; round < 2; ++round) {
-    const Options options = Options::from_environment();
-    const Rendezvous r = rendezvous_from_environment(options, in_seconds(60));
-    EXPECT_EQ(r.launcher, "Open MPI");
-    Bootstrap::connect(r.id, r.size, r.rank, options, in_seconds(60))->close();
-  }
-}
-TEST(Rendezvous, UnderMpich) {
-  if (getenv("MUSTER_TEST_INNER") == nullptr) {
-    if (!shell("command -v mpiexec.mpich >/dev/null")) GTEST_SKIP() << "no mpiexec.mpich";
-    return rerun_in_new_process("mpiexec.mpich -n 3");
-  }
-  const Options options = Options::from_environment();
-  const Rendezvous r = rendezvous_from_environment(options, in_seconds(60));
-  EXPECT_EQ(r.launcher, "MPICH");
-  EXPECT_EQ(r.size, 3);
-  Bootstrap::connect(r.id, r.size, r.rank, options, in_seconds(60))->close();
-}
-
 }  // namespace
 }  // namespace muster

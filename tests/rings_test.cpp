@@ -1,5 +1,5 @@
 // Rings on machines whose best rings are known from theory. Rates are those of topology/rates.h: 20 GB/s per
-// NVLink of V100 and A100, 20.6 of H100; PCIe x16 12 (generation 3), 24, 48; 10 between Skylake sockets.
+// NVLink of A100 (22.2 of V100), 20.6 of H100; PCIe x16 12 (generation 3), 24, 48; 10 between Skylake sockets.
 #include "rings_support.h"
 
 #include "muster/types.h"
@@ -29,13 +29,13 @@ bool neighbours(const RingChannel& c, int a, int b) {
   return false;
 }
 
-// Each GPU has 6 NVLinks, so no rings move more than 6 * 20 GB/s, and 6 rings that use every link both ways
+// Each GPU has 6 NVLinks, so no rings move more than 6 * 22.2 GB/s, and 6 rings that use every link both ways
 // do.
 TEST(Rings, Dgx1IsPackedPerfectly) {
   const Cluster c = ready("dgx-1v");
   const auto where = places(c);
   const Rings r = sound_rings(c, where);
-  EXPECT_NEAR(r.gbytes_per_s(), 120, kTolerance);
+  EXPECT_NEAR(r.gbytes_per_s(), 6 * 22.2, kTolerance);
   EXPECT_EQ(r.channels.size(), 6u);
   EXPECT_EQ(r.inside, PathClass::nvl);
   Loads loads(c, where);
@@ -45,19 +45,19 @@ TEST(Rings, Dgx1IsPackedPerfectly) {
     EXPECT_NEAR(load, loads.capacity(std::get<0>(key), std::get<1>(key)), kTolerance);
 }
 
-// With two rings those of the double links are best: there and back, 40 GB/s each.
+// With two rings those of the double links are best: there and back, 44.4 GB/s each.
 TEST(Rings, FewChannelsTakeTheWideLinks) {
   const Cluster c = ready("dgx-1v");
   const Rings r = sound_rings(c, places(c), {.most_channels = 2});
   EXPECT_EQ(r.channels.size(), 2u);
-  EXPECT_NEAR(r.gbytes_per_s(), 80, kTolerance);
+  EXPECT_NEAR(r.gbytes_per_s(), 2 * 44.4, kTolerance);
 }
 
 // GPUs 0 to 3 of a DGX-1: GPU 0 and 1 have 4 links to the others, so 4 rings of one link each.
 TEST(Rings, HalfOfADgx1) {
   const Cluster c = ready("dgx-1v");
   const Rings r = sound_rings(c, places(c, {0, 1, 2, 3}));
-  EXPECT_NEAR(r.gbytes_per_s(), 80, kTolerance);
+  EXPECT_NEAR(r.gbytes_per_s(), 4 * 22.2, kTolerance);
   EXPECT_EQ(r.inside, PathClass::nvl);
 }
 

@@ -17,8 +17,8 @@ namespace {
 
 using testing::HasSubstr;
 
-Network hosts(int n) {
-  return Network(topology::read_cluster_file(
+SimulatedNetwork hosts(int n) {
+  return SimulatedNetwork(topology::read_cluster_file(
       fmt::format(R"({{"muster_cluster": 1, "hosts": [{{"count": {}, "name": "node", "ready": "dgx-h100"}}],)"
                   R"( "fabric": {{"rails": true, "switch_latency_us": 0.5}}}})",
                   n),

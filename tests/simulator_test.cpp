@@ -29,12 +29,12 @@ topology::Cluster cluster(const std::string& hosts, const std::string& fabric = 
       [](const std::string& path) -> std::string { fail(Result::invalid_argument, "no file {}", path); });
 }
 // GPUs joined by NVSwitches.
-Network box(int gpus) {
-  return Network(cluster(fmt::format(
+SimulatedNetwork box(int gpus) {
+  return SimulatedNetwork(cluster(fmt::format(
       R"({{"host": {{"gpus": {}, "gpu": "H100", "nvswitches": 4, "nvlinks_per_gpu": 18}}}})", gpus)));
 }
-Network dgx(int hosts, const std::string& fabric = R"({"rails": true})") {
-  return Network(
+SimulatedNetwork dgx(int hosts, const std::string& fabric = R"({"rails": true})") {
+  return SimulatedNetwork(
       cluster(fmt::format(R"({{"count": {}, "name": "node", "ready": "dgx-h100"}})", hosts), fabric));
 }
 
@@ -56,7 +56,7 @@ double flow(double bytes, double gb_per_s) { return bytes / gb_per_s / 1e3; }
 constexpr double kTick = 1e-5;  // times are rounded to a picosecond in each of a few steps
 
 TEST(Simulator, OneFlowTakesItsLatencyAndItsBytes) {
-  const Network n = box(2);
+  const SimulatedNetwork n = box(2);
   SimCosts costs = nvlink_latency(3);
   costs.launch_us = 5;
   costs.step_us = 0.25;
@@ -149,7 +149,7 @@ TEST(Simulator, EveryAlgorithmSendsWhatItsProgramSaysAndNoLinkCarriesMoreThanItC
     for (const int n : {1, 2, 3, 5, 8, 16}) {
       std::vector<Program> all;
       for (int r = 0; r < n; ++r) all.push_back(a.make({n, r, 0}));
-      const Network net = n <= 8 ? box(n) : dgx(2);
+      const SimulatedNetwork net = n <= 8 ? box(n) : dgx(2);
       const uint64_t chunk = 64 << 10;
       const uint64_t count = splits_count(a.coll) ? chunk * all[0].chunks : chunk;
       // One that isn't for several tiles has one.
@@ -190,7 +190,7 @@ TEST(Simulator, TilesFollowEachOtherAsSlotsAllow) {
 
 TEST(Simulator, ChannelsShareALink) {
   // Two GPUs below one PCI switch: all that goes from one to the other takes one link up and one down.
-  const Network pci(cluster(R"({"host": {"gpus": 2, "gpu": "L40S", "gpus_per_pci_switch": 2}})"));
+  const SimulatedNetwork pci(cluster(R"({"host": {"gpus": 2, "gpu": "L40S", "gpus_per_pci_switch": 2}})"));
   const Route route = pci.route(0, 1);
   const double rate = pci.gb_per_s(route.resources[0]), b = 32 << 20;
   for (const int channels : {1, 2, 4}) {
@@ -241,7 +241,7 @@ TEST(Simulator, ChannelsUseAllLinksOfAFullMesh) {
   for (const char* host : {R"({"gpus": 8, "gpu": "H100", "nvlinks_per_gpu": 14})",
                            R"({"gpus": 4, "gpu": "A100", "nvlinks_per_gpu": 12})"}) {
     const topology::Cluster mesh = cluster(fmt::format(R"({{"host": {}}})", host));
-    const Network network(mesh);
+    const SimulatedNetwork network(mesh);
     const Links links = links_of(mesh, all_gpus(mesh));
     for (const auto& [coll, algorithm] :
          {std::pair(Coll::all_reduce, "direct"), std::pair(Coll::reduce_scatter, "direct"),
@@ -267,7 +267,7 @@ TEST(Simulator, ChannelsUseAllLinksOfAFullMesh) {
 }
 
 TEST(Simulator, AProxySendsWhileTheChannelGoesOn) {
-  const Network n = dgx(2);
+  const SimulatedNetwork n = dgx(2);
   const Route route = n.route(0, 8);
   double rate = 1e9;
   for (const uint32_t i : route.resources) rate = std::min(rate, n.gb_per_s(i));
@@ -304,16 +304,16 @@ TEST(Simulator, CoresCopyAndCombine) {
   const double b = 1 << 20, copy = flow(b, 10);
   // The root copies to its output and to the slot, the other one copies once.
   const auto chain = programs(Coll::broadcast, "chain", 2);
-  EXPECT_NEAR(simulate(chain, whole(1 << 20), Network(HostMemory{{0, 1}, 10, 0, 0.1}), costs).time_us,
+  EXPECT_NEAR(simulate(chain, whole(1 << 20), SimulatedNetwork(HostMemory{{0, 1}, 10, 0, 0.1}), costs).time_us,
               2 * copy + 0.1 + copy, kTick);
   // Both send what they have, and combine two sources, which is two copies' worth.
   const auto one_shot = programs(Coll::all_reduce, "one_shot", 2);
-  EXPECT_NEAR(simulate(one_shot, whole(1 << 20), Network(HostMemory{{0, 1}, 10, 0, 0.1}), costs).time_us,
+  EXPECT_NEAR(simulate(one_shot, whole(1 << 20), SimulatedNetwork(HostMemory{{0, 1}, 10, 0, 0.1}), costs).time_us,
               copy + 0.1 + 2 * copy, kTick);
-  EXPECT_NEAR(simulate(one_shot, whole(1 << 20), Network(HostMemory{{0, 0}, 10, 0, 0.1}), costs).time_us,
+  EXPECT_NEAR(simulate(one_shot, whole(1 << 20), SimulatedNetwork(HostMemory{{0, 0}, 10, 0, 0.1}), costs).time_us,
               2 * copy + 0.1 + 4 * copy, kTick)
       << "sharing a core";
-  const Simulation s = simulate(one_shot, whole(1 << 20), Network(HostMemory{{0, 1}, 10, 10, 0.1}), costs);
+  const Simulation s = simulate(one_shot, whole(1 << 20), SimulatedNetwork(HostMemory{{0, 1}, 10, 10, 0.1}), costs);
   EXPECT_NEAR(s.time_us, 2 * copy + 0.1 + 4 * copy, kTick) << "sharing memory";
   EXPECT_EQ(s.uses[static_cast<size_t>(s.busiest)].resource.name, "memory");
 }
@@ -359,7 +359,7 @@ TEST(Simulator, ManyTilesAreExtrapolatedOnlyWhereAllowedAndSaySo) {
   }
 }
 
-std::string refusal(const std::vector<Program>& p, const Network& n, Result code,
+std::string refusal(const std::vector<Program>& p, const SimulatedNetwork& n, Result code,
                     const SimCall& call = whole(1024), SimCosts costs = {}) {
   try {
     simulate(p, call, n, costs);
@@ -456,7 +456,7 @@ TEST(Simulator, TraceOfAllSteps) {
 // network; with data enough the network's port bounds it, and each carries 2 (n-1)/n of the data.
 TEST(Simulator, RingOfAThousandRanks) {
   const int n = 1024;
-  const Network net = dgx(128);
+  const SimulatedNetwork net = dgx(128);
   const uint64_t bytes = uint64_t{4} << 30;
   SimCosts costs = nvlink_latency(1);
   costs.links[static_cast<size_t>(LinkClass::infiniband)] = {5, true};

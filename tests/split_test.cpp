@@ -189,7 +189,7 @@ TEST(Split, AgainstAnotherCallIsAMismatch) {
 }
 
 TEST(Split, ARankThatDoesNotComeIsNamed) {
-  const Variable patience("MUSTER_INIT_TIMEOUT", "0.3");
+  const Variable patience("MUSTER_INIT_TIMEOUT", "2");
   run_threads(3, [](Communicator& c, int rank) {
     if (rank == 1) {
       EXPECT_EQ(poll_until_error(c).code, Result::timeout);

@@ -86,6 +86,15 @@ TEST(Environment, LowLimitOfLockedMemory) {
   EXPECT_THAT(ids(m), ElementsAre("memlock-low"));
   EXPECT_THAT(finding(m, "memlock-low").text, HasSubstr("8192 KiB"));
   EXPECT_THAT(finding(m, "memlock-low").remedy, HasSubstr("ulimit -l unlimited"));
+  // Who may lock everything, and who holds that in a namespace of its own alone.
+  image.files["/proc/self/status"] = "Name:\tcat\nCapInh:\t0000000000000000\nCapEff:\t0000000000004000\nSeccomp:\t0\n";
+  image.files["/proc/self/uid_map"] = "         0          0 4294967295\n";
+  EXPECT_THAT(ids(detect_in(image)), IsEmpty());
+  image.files["/proc/self/uid_map"] = "         0       1000          1\n";
+  EXPECT_THAT(ids(detect_in(image)), ElementsAre("memlock-low"));
+  image.files["/proc/self/uid_map"] = "         0          0 4294967295\n";
+  image.files["/proc/self/status"] = "CapEff:\t000001ffffffbfff\n";
+  EXPECT_THAT(ids(detect_in(image)), ElementsAre("memlock-low"));
   std::erase_if(image.links, [](const auto& l) { return l.first.starts_with("/sys/class/infiniband"); });
   std::erase_if(image.files, [](const auto& f) { return f.first.starts_with("/sys/class/infiniband"); });
   EXPECT_THAT(ids(detect_in(image)), IsEmpty()) << "nothing here is locked";

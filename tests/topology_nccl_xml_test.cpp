@@ -78,8 +78,8 @@ TEST(NcclXml, NvlinkBetweenGpus) {
              gpu_at("0000:03:00.0", 2, nvlink("0000:01:00.0", 1), R"(sm="70")")));
   EXPECT_THAT(m.findings, testing::IsEmpty());
   EXPECT_EQ(between(m, "GPU0", "GPU1"), PathClass::nvl);
-  EXPECT_EQ(rate(m, "GPU0", "GPU1"), 40);  // two of 20 GB/s, counted once though both ends list them
-  EXPECT_EQ(rate(m, "GPU0", "GPU2"), 20);
+  EXPECT_EQ(rate(m, "GPU0", "GPU1"), 44.4);  // two of 22.2 GB/s, counted once though both ends list them
+  EXPECT_EQ(rate(m, "GPU0", "GPU2"), 22.2);
   EXPECT_EQ(between(m, "GPU1", "GPU2"), PathClass::nvb);
   EXPECT_EQ(nvlinks_of(m, m.find("GPU0")).links, 3);
   expect_round_trip(m);
@@ -134,7 +134,7 @@ TEST(NcclXml, NvlinkToTheCpu) {
            "</cpu></system>");
   EXPECT_THAT(m.findings, testing::IsEmpty());
   EXPECT_EQ(between(m, "GPU0", "NUMA8"), PathClass::nvl);
-  EXPECT_EQ(rate(m, "GPU0", "NUMA8"), 60);
+  EXPECT_DOUBLE_EQ(rate(m, "GPU0", "NUMA8"), 66.6);
   EXPECT_EQ(m.links[static_cast<size_t>(m.up_link(m.find("GPU0")))].kind, LinkKind::pcie)
       << "beside the PCI link";
   EXPECT_EQ(nvlinks_of(m, m.find("GPU1")).links, 6);

@@ -78,7 +78,7 @@ const Measured kMeasured[] = {
     {"8xA100-SXM4-allgather-superbench", "dgx-a100", 1, 8, Coll::all_gather, 8, false},
     {"8xA100-SXM4-broadcast-superbench", "dgx-a100", 1, 8, Coll::broadcast, 8, false},
     {"8xA100-SXM4-reduce-superbench", "dgx-a100", 1, 8, Coll::reduce, 8, false},
-    {"8xV100-SXM2-all_reduce", "dgx-1v", 1, 8, Coll::all_reduce, 1, false},
+    {"8xV100-SXM2-all_reduce", "dgx-1v", 1, 8, Coll::all_reduce, 1, true},
     {"8xH100-DGX-all_reduce-dgxc", "dgx-h100", 1, 8, Coll::all_reduce, 1, false},
     {"wayne-4of8xH100-all_reduce", "dgx-h100", 1, 4, Coll::all_reduce, 4, true},
     {"wayne-4of8xH100-all_gather", "dgx-h100", 1, 4, Coll::all_gather, 4, false},

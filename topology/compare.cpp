@@ -12,7 +12,7 @@
 namespace muster::topology {
 namespace {
 
-constexpr size_t kMostGpus = 256;           // whose paths are compared
+constexpr size_t kMostComparedGpus = 256;           // whose paths are compared
 constexpr uint32_t kMadeUpDomain = 0xffff;  // and above: of files that number what has no address
 
 bool equal(double a, double b) { return std::abs(a - b) <= 1e-3 * std::max(std::abs(a), std::abs(b)); }
@@ -51,9 +51,9 @@ std::vector<std::string> below(const Machine& m) {
   return r;
 }
 
-class Comparison {
+class MachineComparison {
  public:
-  Comparison(const Machine& a, const Machine& b)
+  MachineComparison(const Machine& a, const Machine& b)
       : a_(a), b_(b), to_b_(a.nodes.size(), kNone), to_a_(b.nodes.size(), kNone) {
     match([](const Machine& m, int i) { return own_name(m, i); });
     match([](const Machine& m, int i) { return address_name(m, i); });
@@ -231,7 +231,7 @@ class Comparison {
   // What follows from all this for GPUs: how they reach each other and the ports.
   void compare_classes() {
     const std::vector<int> gpus = a_.all(Kind::gpu);
-    if (gpus.size() > kMostGpus) return;
+    if (gpus.size() > kMostComparedGpus) return;
     for (const int gpu : gpus) {
       if (to_b(gpu) == kNone) continue;
       const std::vector<Path> first = paths_from(a_, gpu), second = paths_from(b_, to_b(gpu));
@@ -254,7 +254,7 @@ class Comparison {
 }  // namespace
 
 bool same_meaning(const Machine& first, const Machine& second, std::string* difference) {
-  const std::vector<std::string> lines = Comparison(first, second).differences();
+  const std::vector<std::string> lines = MachineComparison(first, second).differences();
   if (difference) *difference = fmt::format("{}{}", fmt::join(lines, "\n"), lines.empty() ? "" : "\n");
   return lines.empty();
 }

@@ -15,10 +15,9 @@
 namespace muster::topology {
 namespace {
 
-constexpr int kMostNumas = 1024;  // the kernel's own limit
 
 // N of "cpuN", "nodeN" below the limit.
-std::vector<int> numbered(const SystemFiles& system, std::string_view folder, std::string_view prefix,
+std::vector<int> numbered_in(const SystemFiles& system, std::string_view folder, std::string_view prefix,
                           int limit) {
   std::vector<int> r;
   for (const std::string& name : system.list(folder)) {
@@ -82,7 +81,7 @@ std::vector<int> online_cpus(const SystemFiles& system, const std::vector<int>& 
   if (const auto text = system.text("/sys/devices/system/cpu/online"))
     if (auto list = parse_cpu_list(*text); list && !list->empty()) return *list;
   std::vector<int> r;
-  for (const int c : numbered(system, "/sys/devices/system/cpu", "cpu", kMostCpus))
+  for (const int c : numbered_in(system, "/sys/devices/system/cpu", "cpu", kMostCpus))
     if (system.integer(fmt::format("/sys/devices/system/cpu/cpu{}/online", c)).value_or(1) != 0)
       r.push_back(c);
   return r.empty() ? processors : r;
@@ -161,7 +160,7 @@ class CpuReader {
   void read_nodes() {
     const std::string_view nodes = "/sys/devices/system/node";
     int empty = 0;
-    for (const int n : numbered(system_, nodes, "node", kMostNumas)) {
+    for (const int n : numbered_in(system_, nodes, "node", static_cast<int>(kMostNumas))) {
       const std::string folder = fmt::format("{}/node{}", nodes, n);
       Numa numa;
       numa.os_index = n;
@@ -169,7 +168,7 @@ class CpuReader {
       if (!cpus) cpus = parse_cpu_mask(system_.text(folder + "/cpumap").value_or("?"));
       if (!cpus) {
         // The links nodeN/cpuM say the same.
-        cpus = numbered(system_, folder, "cpu", kMostCpus);
+        cpus = numbered_in(system_, folder, "cpu", kMostCpus);
         if (cpus->empty())
           r_.findings.push_back({Severity::note, "numa-cpus-unknown", fmt::format("NUMA node {}", n),
                                  "the system doesn't tell which CPUs are near to it", ""});

@@ -12,7 +12,6 @@
 namespace muster::topology {
 namespace {
 
-constexpr uint16_t kNvidia = 0x10de;
 
 class NvmlMerger {
  public:

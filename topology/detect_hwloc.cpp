@@ -112,9 +112,9 @@ class FunctionTree {
   std::map<PciAddress, Entry> by_address_;
 };
 
-class Comparison {
+class HwlocComparison {
  public:
-  Comparison(const std::vector<SystemFunction>& ours, const std::vector<SystemFunction>& hwloc)
+  HwlocComparison(const std::vector<SystemFunction>& ours, const std::vector<SystemFunction>& hwloc)
       : ours_(ours), hwloc_(hwloc), all_(ours) {}
 
   std::vector<SystemFunction> run(std::vector<Finding>& findings) {
@@ -191,7 +191,7 @@ class Comparison {
 
 void add_hwloc_functions(std::vector<SystemFunction>& functions, const std::vector<SystemFunction>& hwloc,
                          std::vector<Finding>& findings) {
-  if (!hwloc.empty()) functions = Comparison(functions, hwloc).run(findings);
+  if (!hwloc.empty()) functions = HwlocComparison(functions, hwloc).run(findings);
 }
 
 }  // namespace muster::topology

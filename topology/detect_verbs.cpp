@@ -15,9 +15,9 @@ constexpr const char* kMakeUsable =
     "/dev/infiniband "
     "(docker run --device=/dev/infiniband)";
 
-class Comparison {
+class VerbsComparison {
  public:
-  Comparison(NetworkDevices& network, std::vector<Finding>& findings)
+  VerbsComparison(NetworkDevices& network, std::vector<Finding>& findings)
       : network_(network), findings_(findings) {}
 
   void run(const VerbsAnswer& verbs) {
@@ -108,7 +108,7 @@ class Comparison {
 }  // namespace
 
 void add_verbs(NetworkDevices& network, const VerbsAnswer& verbs, std::vector<Finding>& findings) {
-  Comparison(network, findings).run(verbs);
+  VerbsComparison(network, findings).run(verbs);
 }
 
 }  // namespace muster::topology

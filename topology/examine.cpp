@@ -13,7 +13,7 @@
 namespace muster::topology {
 namespace {
 
-std::string number(double v) { return fmt::format("{:.4g}", v); }
+std::string shown(double v) { return fmt::format("{:.4g}", v); }
 
 // "GPU0, GPU1 and 6 more"
 std::string listed(const std::vector<std::string>& names, size_t most = 8) {
@@ -134,7 +134,7 @@ class Examiner {
         if (leads_to_gpu(i))
           add(Severity::warning, "implausible-pci-link", n.name,
               fmt::format("{} {} says that its PCI link is {} GT/s x{}, {} GB/s: what virtual bridges say",
-                          name_of(n.kind), n.name, n.pci->gigatransfers, n.pci->lanes, number(rate)),
+                          name_of(n.kind), n.name, n.pci->gigatransfers, n.pci->lanes, shown(rate)),
               "In a virtual machine give the true topology by NCCL_TOPO_FILE; on bare metal reseat the card, "
               "or look for power saving (it may rise under load)");
       } else if (n.kind == Kind::gpu && known) {
@@ -150,13 +150,13 @@ class Examiner {
       if (rate < widest)
         add(Severity::warning, "slow-pci-link", name(g),
             fmt::format("{} has a PCI link of {} GT/s x{}, {} GB/s, where others have {} GB/s", name(g),
-                        p->gigatransfers, p->lanes, number(rate), number(widest)),
+                        p->gigatransfers, p->lanes, shown(rate), shown(widest)),
             "Check slot, riser and BIOS; under load nvidia-smi -q -d PCIE shows what the link could be");
     }
     if (!unknown.empty())
       add(Severity::note, "unknown-pci-link", listed(unknown),
           fmt::format("the PCI links of {} GPUs are unknown; {} GB/s each is assumed", unknown.size(),
-                      number(pcie_rate(0, 0).gb_per_s)));
+                      shown(pcie_rate(0, 0).gb_per_s)));
   }
 
   // A port against the PCI link of its card.
@@ -175,7 +175,7 @@ class Examiner {
       if (ports > l->rate.gb_per_s * 1.1)
         add(names.size() > 1 ? Severity::note : Severity::warning, "port-faster-than-pci", listed(names),
             fmt::format("{} could carry {} GB/s, but the PCI link of {} carries {} GB/s", listed(names),
-                        number(ports), name(nic), number(l->rate.gb_per_s)),
+                        shown(ports), name(nic), shown(l->rate.gb_per_s)),
             "Put the card into a slot with more lanes or of a newer generation; two-port cards share one "
             "link");
     }
@@ -194,7 +194,7 @@ class Examiner {
     if (!unknown.empty())
       add(Severity::note, "port-speed-unknown", listed(unknown),
           fmt::format("the speed of {} is unknown; {} GB/s is assumed", listed(unknown),
-                      number(default_network_rate().gb_per_s)));
+                      shown(default_network_rate().gb_per_s)));
     if (ports_.empty())
       add(Severity::note, "no-port", "host", "no network port: this host can't reach others",
           "For jobs on several hosts install a card or list it in the file");
@@ -220,7 +220,7 @@ class Examiner {
       if (best->path.path_class == PathClass::sys)
         add(Severity::note, "nic-across-cpus", name(all[g]),
             fmt::format("{} reaches NIC {} only through the CPU interconnect (SYS): expect at most {} GB/s",
-                        name(all[g]), name(best->port), number(best->path.rate.gb_per_s)),
+                        name(all[g]), name(best->port), shown(best->path.rate.gb_per_s)),
             "Put a card on the GPU's NUMA node; until then GPUs beside a card do better in jobs on several "
             "hosts");
     }
@@ -234,7 +234,7 @@ class Examiner {
             m_.port(port).gbit_per_s > 0 ? m_.port(port).gbit_per_s / 8 : default_network_rate().gb_per_s;
         add(Severity::note, "shared-port", name(port),
             fmt::format("{} GPUs share {}: {} GB/s each when all send ({})", names.size(), name(port),
-                        number(rate / static_cast<double>(names.size())), listed(names)));
+                        shown(rate / static_cast<double>(names.size())), listed(names)));
       }
   }
 
@@ -256,7 +256,7 @@ class Examiner {
     add(Severity::note, "gpus-across-cpus", "host",
         fmt::format("{} pairs of GPUs reach each other only through the CPU interconnect (SYS), at {} GB/s "
                     "at the slowest ({} and {})",
-                    count, number(slowest), name(pair.first), name(pair.second)));
+                    count, shown(slowest), name(pair.first), name(pair.second)));
   }
 
   void devices_without_place() {

@@ -41,7 +41,8 @@ std::string explanation() {
   add("CPUs", "40 GB/s Emerald Rapids, 22 Sapphire Rapids, 10 Skylake, 6 before; 16 EPYC; 32 POWER9; 6 Arm");
   add("network", "the port's Gbit/s divided by 8; 12 GB/s where it is unknown");
   text +=
-      "\nSource of the table: what NCCL's planner uses (graph/topo.h of 2.18 to 2.30), RCCL's for xGMI.\n\n"
+      "\nSource of the table: what NCCL's planner uses (graph/topo.h of 2.18 to 2.30), RCCL's for xGMI; Volta's NVLinks\n"
+      "carry 20 GB/s each where they lead to NVSwitches.\n\n"
       "Findings: \"note\" is worth knowing, \"warning\" is probably not as intended, \"error\" can't be so. "
       "--check looks for the\n"
       "last two.\n";

@@ -18,7 +18,7 @@ std::string read_all(int fd, const std::string& name, size_t most) {
   for (;;) {
     const size_t had = text.size();
     text.resize(had + (size_t{64} << 10));
-    const ssize_t n = read(fd, text.data() + had, text.size() - had);
+    const ssize_t n = ::read(fd, text.data() + had, text.size() - had);
     if (n < 0 && errno != EINTR) fail_errno(errno, fmt::format("can't read {}", name));
     text.resize(had + static_cast<size_t>(n > 0 ? n : 0));
     if (n == 0) return text;

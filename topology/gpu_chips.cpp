@@ -14,7 +14,7 @@ int look_up(const Chips* table, size_t n, uint16_t device) {
   return 0;
 }
 
-constexpr Chips kNvidia[] = {
+constexpr Chips kNvidiaChips[] = {
     {0x15f0, 0x15ff, 60},   // GP100
     {0x1b00, 0x1d7f, 61},   // GP102 to GP108
     {0x1d81, 0x1dff, 70},   // GV100
@@ -31,7 +31,7 @@ constexpr Chips kNvidia[] = {
     {0x3180, 0x31ff, 103},  // GB110, GB112
 };
 
-constexpr Chips kAmd[] = {
+constexpr Chips kAmdChips[] = {
     {0x6860, 0x687f, 900},  // Vega 10: MI25
     {0x66a0, 0x66af, 906},  // Vega 20: MI50, MI60
     {0x7388, 0x738e, 908},  // Arcturus: MI100
@@ -43,9 +43,9 @@ constexpr Chips kAmd[] = {
 }  // namespace
 
 int compute_capability_of(const Pci& pci) {
-  return pci.vendor == 0x10de ? look_up(kNvidia, std::size(kNvidia), pci.device) : 0;
+  return pci.vendor == kNvidia ? look_up(kNvidiaChips, std::size(kNvidiaChips), pci.device) : 0;
 }
-int gcn_of(const Pci& pci) { return pci.vendor == 0x1002 ? look_up(kAmd, std::size(kAmd), pci.device) : 0; }
+int gcn_of(const Pci& pci) { return pci.vendor == kAmd ? look_up(kAmdChips, std::size(kAmdChips), pci.device) : 0; }
 
 void recognise_chips(Machine& m) {
   for (const int g : m.all(Kind::gpu)) {

@@ -10,7 +10,7 @@ namespace muster::topology {
 namespace {
 
 // The most that a description may ask for, each beyond what is built today.
-constexpr int kMostGpus = 256, kMostNics = 256, kMostPorts = 8, kMostNumas = 64, kMostLinks = 64;
+constexpr int kMostDescribedGpus = 256, kMostDescribedNics = 256, kMostDescribedPorts = 8, kMostDescribedNumas = 64, kMostDescribedLinks = 64;
 
 struct CpuModel {
   std::string_view name;
@@ -78,7 +78,8 @@ std::string_view port_prefix(Network n) {
 }
 
 void add_nvlinks(Machine& m, const HostDescription& d, const std::vector<int>& gpus) {
-  const Rate one = nvlink_rate(compute_capability(d));
+  const int sm = compute_capability(d);
+  const Rate one = d.nvswitches > 0 ? nvswitch_link_rate(sm) : nvlink_rate(sm);
   const auto join = [&](int a, int b, int links) {
     m.link({a, b, LinkKind::nvlink, links, {links * one.gb_per_s, one.source}, nvlink_latency()});
   };
@@ -98,12 +99,12 @@ void add_nvlinks(Machine& m, const HostDescription& d, const std::vector<int>& g
 HostDescription read_host_description(const JsonDocument& document, const JsonValue& object) {
   HostDescription d;
   JsonFields f(document, object);
-  f.integer("gpus", &d.gpus, 0, kMostGpus);
+  f.integer("gpus", &d.gpus, 0, kMostDescribedGpus);
   f.text("gpu", &d.gpu);
   f.integer("sm", &d.sm, 10, 999);
   f.integer("nvswitches", &d.nvswitches, 0, 64);
   const JsonValue* per_gpu = f.find("nvlinks_per_gpu");
-  if (per_gpu) d.nvlinks_per_gpu = static_cast<int>(document.integer(*per_gpu, 0, kMostLinks));
+  if (per_gpu) d.nvlinks_per_gpu = static_cast<int>(document.integer(*per_gpu, 0, kMostDescribedLinks));
   if (const JsonValue* pairs = f.find("nvlink_pairs")) {
     if (per_gpu || d.nvswitches)
       document.refuse(*pairs, "is instead of 'nvlinks_per_gpu' and 'nvswitches', not beside them");
@@ -112,7 +113,7 @@ HostDescription read_host_description(const JsonDocument& document, const JsonVa
       const auto number = [&](size_t i, int64_t least, int64_t most) {
         return static_cast<int>(document.integer(p.items[i], least, most));
       };
-      const NvlinkPair pair{number(0, 0, d.gpus - 1), number(1, 0, d.gpus - 1), number(2, 1, kMostLinks)};
+      const NvlinkPair pair{number(0, 0, d.gpus - 1), number(1, 0, d.gpus - 1), number(2, 1, kMostDescribedLinks)};
       if (pair.a == pair.b) document.refuse(p, "GPU {} has no links to itself", pair.a);
       for (const NvlinkPair& o : d.nvlink_pairs)
         if (std::minmax(o.a, o.b) == std::minmax(pair.a, pair.b))
@@ -126,16 +127,16 @@ HostDescription read_host_description(const JsonDocument& document, const JsonVa
     document.refuse(*per_gpu, "{} links don't go to {} other GPUs alike; say 'nvswitches' or 'nvlink_pairs'",
                     d.nvlinks_per_gpu, std::max(0, d.gpus - 1));
   f.boolean("c2c", &d.c2c);
-  f.integer("nics", &d.nics, 0, kMostNics);
-  f.integer("ports_per_nic", &d.ports_per_nic, 1, kMostPorts);
+  f.integer("nics", &d.nics, 0, kMostDescribedNics);
+  f.integer("ports_per_nic", &d.ports_per_nic, 1, kMostDescribedPorts);
   f.word("network", &d.network, kNetworkWords);
   f.real("gbit_per_s", &d.gbit_per_s, 0.001, 1e5);
   f.real("port_latency_us", &d.port_latency_us, 0, 1e6);
   f.integer("nic_pci_generation", &d.nic_pci_generation, 1, 6);
   f.integer("nic_pci_lanes", &d.nic_pci_lanes, 1, 32);
-  f.integer("numa_nodes", &d.numa_nodes, 1, kMostNumas);
+  f.integer("numa_nodes", &d.numa_nodes, 1, kMostDescribedNumas);
   if (const JsonValue* p = f.find("packages")) {
-    d.packages = static_cast<int>(document.integer(*p, 1, kMostNumas));
+    d.packages = static_cast<int>(document.integer(*p, 1, kMostDescribedNumas));
     if (d.numa_nodes % d.packages)
       document.refuse(*p, "{} packages don't hold {} NUMA nodes alike", d.packages, d.numa_nodes);
   }
@@ -149,8 +150,8 @@ HostDescription read_host_description(const JsonDocument& document, const JsonVa
   }
   f.integer("pci_generation", &d.pci_generation, 1, 6);
   f.integer("pci_lanes", &d.pci_lanes, 1, 32);
-  f.integer("gpus_per_pci_switch", &d.gpus_per_pci_switch, 0, kMostGpus);
-  f.integer("host_bridges", &d.host_bridges, 1, kMostGpus);
+  f.integer("gpus_per_pci_switch", &d.gpus_per_pci_switch, 0, kMostDescribedGpus);
+  f.integer("host_bridges", &d.host_bridges, 1, kMostDescribedGpus);
   f.done();
   return d;
 }

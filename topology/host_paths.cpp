@@ -11,13 +11,6 @@
 namespace muster::topology {
 namespace {
 
-// What brings a GPU's data to a port.
-struct Way {
-  bool near = false;  // by PCI switches, C2C or NVLink: not through the CPU
-  Rate rate;          // without the port's own
-  Path path;
-};
-
 Rate narrower(Rate a, Rate b) { return b.gb_per_s < a.gb_per_s ? b : a; }
 
 }  // namespace
@@ -30,6 +23,13 @@ bool HostPath::operator==(const HostPath& o) const {
 }
 
 struct HostPaths::Shape {
+  // What brings a GPU's data to a port.
+  struct Way {
+    bool near = false;  // by PCI switches, C2C or NVLink: not through the CPU
+    Rate rate;          // without the port's own
+    Path path;
+  };
+
   std::vector<int> gpus, ports;  // nodes; of the ports those on the fabric, a rail each
   std::vector<int> nearest;      // per GPU: number of its port; kNone: none
   std::vector<int> users;        // per port: GPUs whose nearest it is
@@ -145,7 +145,7 @@ HostPath HostPaths::path(const Shape& a, int from_gpu, const Shape& b, int to_gp
   int o = a.nearest[from];
   if (fabric_.rails && q < static_cast<int>(a.ports.size()) && a.way(from_gpu, q).near) o = q;
   const auto out = static_cast<size_t>(o), in = static_cast<size_t>(q);
-  const Way &leaving = a.way(from_gpu, o), &arriving = b.way(to_gpu, q);
+  const Shape::Way &leaving = a.way(from_gpu, o), &arriving = b.way(to_gpu, q);
   p.path_class = PathClass::net;
   p.network = a.networks[out];
   p.from_port = a.ports[out];

@@ -12,41 +12,41 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 template <class T>
-using Word = std::pair<std::string_view, T>;
+using NamedValue = std::pair<std::string_view, T>;
 
-constexpr std::array<Word<Kind>, 7> kKinds = {{{"numa", Kind::numa},
+constexpr std::array<NamedValue<Kind>, 7> kKinds = {{{"numa", Kind::numa},
                                                {"host_bridge", Kind::host_bridge},
                                                {"pci_switch", Kind::pci_switch},
                                                {"gpu", Kind::gpu},
                                                {"nvswitch", Kind::nvswitch},
                                                {"nic", Kind::nic},
                                                {"port", Kind::port}}};
-constexpr std::array<Word<LinkKind>, 6> kLinks = {{{"nvlink", LinkKind::nvlink},
+constexpr std::array<NamedValue<LinkKind>, 6> kLinks = {{{"nvlink", LinkKind::nvlink},
                                                    {"xgmi", LinkKind::xgmi},
                                                    {"c2c", LinkKind::c2c},
                                                    {"pcie", LinkKind::pcie},
                                                    {"cpu", LinkKind::cpu},
                                                    {"network", LinkKind::network}}};
-constexpr std::array<Word<Network>, 5> kNetworks = {{{"unknown", Network::unknown},
+constexpr std::array<NamedValue<Network>, 5> kNetworks = {{{"unknown", Network::unknown},
                                                      {"infiniband", Network::infiniband},
                                                      {"roce", Network::roce},
                                                      {"ethernet", Network::ethernet},
                                                      {"efa", Network::efa}}};
-constexpr std::array<Word<Answer3>, 3> kAnswers = {
+constexpr std::array<NamedValue<Answer3>, 3> kAnswers = {
     {{"unknown", Answer3::unknown}, {"no", Answer3::no}, {"yes", Answer3::yes}}};
-constexpr std::array<Word<CpuArch>, 4> kArchs = {{{"unknown", CpuArch::unknown},
+constexpr std::array<NamedValue<CpuArch>, 4> kArchs = {{{"unknown", CpuArch::unknown},
                                                   {"x86_64", CpuArch::x86_64},
                                                   {"arm64", CpuArch::arm64},
                                                   {"ppc64", CpuArch::ppc64}}};
-constexpr std::array<Word<Source>, 4> kSources = {{{"measured", Source::measured},
+constexpr std::array<NamedValue<Source>, 4> kSources = {{{"measured", Source::measured},
                                                    {"read", Source::read},
                                                    {"table", Source::table},
                                                    {"assumed", Source::assumed}}};
-constexpr std::array<Word<Severity>, 3> kSeverities = {
+constexpr std::array<NamedValue<Severity>, 3> kSeverities = {
     {{"note", Severity::note}, {"warning", Severity::warning}, {"error", Severity::error}}};
 
 template <class T, size_t N>
-std::string word_of(const std::array<Word<T>, N>& words, T value) {
+std::string word_of(const std::array<NamedValue<T>, N>& words, T value) {
   for (const auto& [word, v] : words)
     if (v == value) return std::string(word);
   return std::string(words[0].first);
@@ -58,7 +58,7 @@ void put(Json& to, const char* name, const V& value, const V& unknown = {}) {
   if (value != unknown) to[name] = value;
 }
 template <class T, size_t N>
-void put_word(Json& to, const char* name, const std::array<Word<T>, N>& words, T value, T unknown) {
+void put_word(Json& to, const char* name, const std::array<NamedValue<T>, N>& words, T value, T unknown) {
   if (value != unknown) to[name] = word_of(words, value);
 }
 void put_hex(Json& to, const char* name, uint64_t v) {

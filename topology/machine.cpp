@@ -133,7 +133,6 @@ int Machine::gpu_with_index(int index) const {
 
 namespace {
 
-constexpr size_t kMostNumas = 1024;  // each is joined with each; the kernel's own limit is 2^10, too
 
 Link link_to_parent(const Machine& m, int node) {
   const Node& n = m[node];

@@ -28,6 +28,8 @@
 
 namespace muster::topology {
 
+inline constexpr size_t kMostNumas = 1024;  // of a host, as in the kernel; each is joined with each
+
 constexpr int kNone = -1;
 
 enum class Kind : uint8_t { numa, host_bridge, pci_switch, gpu, nvswitch, nic, port };

@@ -13,9 +13,9 @@ namespace {
 
 using pugi::xml_node;
 
-class Reader {
+class GraphReader {
  public:
-  explicit Reader(const XmlDocument& doc) : doc_(doc) {}
+  explicit GraphReader(const XmlDocument& doc) : doc_(doc) {}
 
   ChannelGraphs read() {
     const xml_node root = doc_.root();
@@ -159,7 +159,7 @@ std::string_view name_of(GraphPattern p) {
 
 ChannelGraphs read_nccl_graph(std::string_view text, const std::string& name) {
   const XmlDocument doc(text, name);
-  return Reader(doc).read();
+  return GraphReader(doc).read();
 }
 
 std::string describe(const ChannelGraphs& graphs) {

@@ -15,7 +15,6 @@ using pugi::xml_node;
 
 namespace {
 
-constexpr int kMostNumas = 1024;
 constexpr double kMostMbit = 10'000'000;  // 10 Tbit/s: no port of our time comes near
 constexpr double kKnownMbit[] = {1000,   2500,    10'000,  20'000,  25'000,  40'000,   50'000,
                                  56'000, 100'000, 200'000, 400'000, 800'000, 1'600'000};
@@ -79,7 +78,7 @@ void HostReader::add_cpu(xml_node n) {
               "what the CPU interconnect carries is assumed");
   }
 
-  if (numa_count_++ == kMostNumas) doc_.refuse(n, "more than {} NUMA nodes in one host", kMostNumas);
+  if (numa_count_++ == static_cast<int>(kMostNumas)) doc_.refuse(n, "more than {} NUMA nodes in one host", kMostNumas);
   const int os_index = numa.os_index;
   const int node = new_node(Kind::numa, kNone, std::nullopt, std::move(numa), n);
   if (os_index >= 0 && !numas_.emplace(os_index, node).second)

@@ -112,7 +112,7 @@ void HostReader::join_gpus() {
       new_node(Kind::nvswitch, kNone, std::nullopt, NvSwitch{std::max(1, static_cast<int>(switches.size()))},
                at_[static_cast<size_t>(to_switch.begin()->first)]);
   for (const auto& [gpu, count] : to_switch)
-    join(gpu, node, LinkKind::nvlink, count, rate_of(gpu, LinkKind::nvlink));
+    join(gpu, node, LinkKind::nvlink, count, nvswitch_link_rate(m.gpu(gpu).sm));
 }
 
 void HostReader::join_switches() {

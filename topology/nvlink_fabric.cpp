@@ -33,7 +33,7 @@ void add_nvlinks(Machine& m, int gpu, int other, int count) {
 }
 
 void add_nvswitch_links(Machine& m, int gpu, int count) {
-  if (count > 0) add(m, gpu, nvswitch_of(m), LinkKind::nvlink, count, nvlink_rate(m.gpu(gpu).sm));
+  if (count > 0) add(m, gpu, nvswitch_of(m), LinkKind::nvlink, count, nvswitch_link_rate(m.gpu(gpu).sm));
 }
 
 void set_nvswitches(Machine& m, int count) {

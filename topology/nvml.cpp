@@ -5,8 +5,8 @@
 #include <cstring>
 #include <memory>
 
+#include "base/shared_library.h"
 #include "base/text.h"
-#include "topology/shared_library.h"
 
 namespace muster::topology {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 // Functions, numbers and layouts are those of NVIDIA's NVML reference. What a name that ends in _v2 or _v3
 // means stays.
 constexpr int kSuccess = 0;
-constexpr unsigned kMostGpus = 1024, kMostLinks = 36;  // of NVLinks the header has had 4, 6, 12, 18
+constexpr unsigned kMostNvmlGpus = 1024, kMostNvmlLinks = 36;  // of NVLinks the header has had 4, 6, 12, 18
 
 struct PciInfo {
   char bus_id_legacy[16];
@@ -110,7 +110,7 @@ class Nvml {
     unsigned n = 0;
     if (const int e = count_(&n); e != kSuccess)
       r.problem = fmt::format("nvmlDeviceGetCount: {}", text_of(e));
-    for (unsigned i = 0; i < std::min(n, kMostGpus); ++i) {
+    for (unsigned i = 0; i < std::min(n, kMostNvmlGpus); ++i) {
       Handle device = nullptr;
       if (const int e = device_(i, &device); e != kSuccess) {
         r.problem = fmt::format("nvmlDeviceGetHandleByIndex({}): {}", i, text_of(e));
@@ -144,7 +144,7 @@ class Nvml {
     if (capability_ && capability_(device, &major, &minor) == kSuccess && major > 0 && major < 1000 &&
         minor >= 0 && minor < 10)
       g.sm = major * 10 + minor;
-    for (unsigned l = 0; link_state_ && l < kMostLinks; ++l) {
+    for (unsigned l = 0; link_state_ && l < kMostNvmlLinks; ++l) {
       unsigned active = 0;
       if (link_state_(device, l, &active) != kSuccess) break;  // there is no such link
       if (active == 0) {

@@ -9,7 +9,6 @@
 namespace muster::topology {
 namespace {
 
-constexpr uint16_t kNvidia = 0x10de, kAmd = 0x1002, kIntel = 0x8086, kMellanox = 0x15b3;
 
 template <class T>
 bool parse_hex(std::string_view text, size_t most_digits, T* out) {

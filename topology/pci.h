@@ -11,6 +11,9 @@
 
 namespace muster::topology {
 
+// Vendors, as functions name them.
+inline constexpr uint16_t kNvidia = 0x10de, kAmd = 0x1002, kIntel = 0x8086, kMellanox = 0x15b3;
+
 // dddd:bb:dd.f. Virtual machines have domains of up to 32 bits, and files have made-up addresses for switches.
 struct PciAddress {
   uint32_t domain = 0;

@@ -6,10 +6,13 @@ Rate nvlink_rate(int sm) {
   if (sm >= 100) return {40.1, Source::table};
   if (sm >= 90) return {20.6, Source::table};
   if (sm == 86) return {12, Source::table};
-  if (sm >= 70) return {20, Source::table};
+  if (sm == 70) return {22.2, Source::table};
+  if (sm > 70) return {20, Source::table};
   if (sm >= 60) return {18, Source::table};
   return {20, Source::assumed};
 }
+
+Rate nvswitch_link_rate(int sm) { return sm == 70 ? Rate{20, Source::table} : nvlink_rate(sm); }
 
 double nvlink_data_sheet_rate(int sm) { return sm >= 100 ? 50 : sm == 86 ? 14.0625 : sm >= 70 ? 25 : sm >= 60 ? 20 : 25; }
 

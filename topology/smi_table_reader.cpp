@@ -154,9 +154,9 @@ bool is_whole_list(std::string_view t) {
   return is_affinity(t) && t.front() != ',' && t.front() != '-' && t.back() != ',' && t.back() != '-';
 }
 
-class Reader {
+class SmiTableReader {
  public:
-  Reader(std::string_view text, const std::string& name) {
+  SmiTableReader(std::string_view text, const std::string& name) {
     table_.name = name;
     if (text.size() > kMostSmiBytes)
       fail(Result::invalid_argument,
@@ -465,6 +465,6 @@ class Reader {
 
 }  // namespace
 
-SmiTable parse_smi_table(std::string_view text, const std::string& name) { return Reader(text, name).read(); }
+SmiTable parse_smi_table(std::string_view text, const std::string& name) { return SmiTableReader(text, name).read(); }
 
 }  // namespace muster::topology

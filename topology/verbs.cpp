@@ -10,9 +10,9 @@
 #include <memory>
 #include <system_error>
 
+#include "base/shared_library.h"
 #include "base/text.h"
 #include "topology/network_names.h"
-#include "topology/shared_library.h"
 #endif
 
 namespace muster::topology {

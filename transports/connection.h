@@ -8,10 +8,12 @@
 // A sender that only sends (a broadcast's root) runs ahead, and then the lines that pass between the cores are what a
 // message costs. So two of its short messages share a line: the first says that the next one is in its second half.
 // Where messages answer each other each has a line of its own, which the sender takes back while it waits.
-// Whatever the transport, executors work on this memory; shared memory is the memory itself, and a network transport
-// moves it when its progress() is called.
+// Whatever the transport, executors work on this memory. Between ranks of one host it is shared. A connection to another
+// host has it at both ends, and a Wire takes what one end publishes to the other: a message's payload to the same place of
+// the other ring, since both ends count alike, then its line; and the credit line back.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -106,6 +108,22 @@ struct Doorbell {
   void wake();
 };
 
+// What a connection's end hands to its peer on another host, where no memory is shared. Of that end's thread, but done().
+class Wire {
+ public:
+  // The sending end has published `line`. `bytes` of its message, at `from`, belong at `offset` of the ring; 0: the line has
+  // all of it. `from` isn't written until done() counts the message.
+  virtual void send(const SlotLine& line, size_t offset, const std::byte* from, size_t bytes) noexcept = 0;
+  // The receiving end has written its credit line.
+  virtual void give_credit(const CreditLine& credit) noexcept = 0;
+  // Messages, or credits, from the first on, that the network has taken: their memory is no more read.
+  uint64_t done() const { return done_.load(std::memory_order_acquire); }
+
+ protected:
+  ~Wire() = default;
+  std::atomic<uint64_t> done_{0};
+};
+
 // Where the messages of one connection lie in its ring of bytes; both ends count alike. A message that would reach past
 // the end begins at 0 again.
 //
@@ -124,23 +142,25 @@ class ByteRing {
   static constexpr uint64_t kNever = UINT64_MAX;
   // What a connection for messages up to `largest` has while none was longer than `message`. The largest has room for as
   // many messages as there are lines, and a gap at the end.
-  static constexpr Extent extent(size_t message, size_t largest) {
+  static constexpr Extent extent(size_t message, size_t largest) { return extent(message, largest, bytes_for(largest)); }
+  static constexpr Extent extent(size_t message, size_t largest, size_t full) {
     for (const Extent& e : kFirst)
       if (message <= e.largest && e.largest < largest) return e;
-    return {largest, bytes_for(largest), kNever};
+    return {largest, full, kNever};
   }
   static constexpr size_t bytes_for(size_t largest) { return (kSlots + 1) * largest; }
 
-  explicit ByteRing(size_t largest) : largest_(largest) {}
+  // `full`: bytes that it has at last.
+  ByteRing(size_t largest, size_t full) : largest_(largest), full_(full) {}
 
   bool holds(size_t bytes) const { return bytes <= extent_.largest; }
   bool fits(size_t bytes) const { return holds(bytes) && at_ + bytes <= extent_.bytes; }
   bool busy() const { return laps_ >= extent_.busy; }
-  size_t full_bytes() const { return bytes_for(largest_); }
+  size_t full_bytes() const { return full_; }
   // When a message does not fit: on in a larger ring, one for messages of `bytes`, or in the full one; or round again.
   void grow(size_t bytes) {
     at_ = next_ = extent_.bytes;
-    extent_ = extent(bytes, largest_);
+    extent_ = extent(bytes, largest_, full_);
   }
   void grow_full() { grow(largest_); }
   void wrap() {
@@ -153,6 +173,7 @@ class ByteRing {
     return at_;
   }
   void advance() { at_ = next_; }
+  size_t at() const { return at_; }  // of the message that was placed last
 
   size_t bytes() const { return extent_.bytes; }
   // Bytes gone round, gaps among them, up to the end of the message that was placed last.
@@ -163,7 +184,7 @@ class ByteRing {
  private:
   static constexpr Extent kFirst[] = {{1 << 10, 8 << 10, kNever}, {8 << 10, 48 << 10, 16 << 20}};
 
-  size_t largest_;
+  size_t largest_, full_;
   Extent extent_{0, 0, kNever};
   size_t at_ = 0, next_ = 0;
   uint64_t laps_ = 0;  // bytes gone round before the ring's current beginning
@@ -175,11 +196,15 @@ class SlotSender {
   // Of `data` as many bytes are to be usable as ByteRing::extent says for the longest message that is sent. `reserve`, for a
   // ring that is busy, makes so many usable; false: they can't be had.
   SlotSender(ConnectionLines* lines, std::byte* data, size_t slot_bytes, Doorbell* receiver, std::function<bool(size_t)> reserve)
-      : lines_(lines), data_(data), ring_(slot_bytes), receiver_(receiver), reserve_(std::move(reserve)) {}
+      : lines_(lines), data_(data), ring_(slot_bytes, ByteRing::bytes_for(slot_bytes)), receiver_(receiver), reserve_(std::move(reserve)) {}
+  // To another host. All `ring_bytes` of `data` are usable; messages of it are never packed.
+  SlotSender(ConnectionLines* lines, std::byte* data, size_t slot_bytes, size_t ring_bytes, Doorbell* receiver, Wire* wire)
+      : lines_(lines), data_(data), ring_(slot_bytes, ring_bytes), wire_(wire), receiver_(receiver), reserve_([](size_t) { return true; }) {}
 
   bool ready() {
     if (cursor_.half() + kMostHalves <= limit_) [[likely]] return true;
-    const uint64_t consumed = lines_->credit.consumed.load(std::memory_order_acquire);
+    uint64_t consumed = lines_->credit.consumed.load(std::memory_order_acquire);
+    if (wire_) consumed = std::min(consumed, 2 * wire_->done());
     freed_ = lines_->credit.freed.load(std::memory_order_acquire);
     limit_ = has_room() ? consumed + kHalves : 0;
     return cursor_.half() + kMostHalves <= limit_;
@@ -190,8 +215,16 @@ class SlotSender {
     if (!ring_.fits(bytes)) [[unlikely]] turn(bytes);
     std::byte* const at = data_ + ring_.place(bytes);
     if (!has_room()) limit_ = 0;
+    bytes_ = bytes;
     return at;
   }
+  // To another host, a message of more than kInlineBytes, after acquire(): it isn't written there, it lies in `memory`, which
+  // must keep it until sent() counts it.
+  void send_from(const std::byte* memory) { from_ = memory; }
+  bool wired() const { return wire_ != nullptr; }
+  // To another host: messages committed, and how many of them, from the first on, the network has taken, their memory free.
+  uint64_t committed() const { return next_ / 2 - 1; }
+  uint64_t sent() const { return wire_->done(); }
   // `pack`: the message has at most kHalfBytes, and the next one is likely to follow without an answer to this one.
   void commit(uint64_t fingerprint, bool pack) {
     SlotLine& line = lines_->slots[cursor_.line()];
@@ -199,6 +232,7 @@ class SlotSender {
     pack = pack && side == 0;
     line.fingerprint[side] = fingerprint;
     line.sequence[side].store(next_ | uint64_t{pack}, std::memory_order_release);
+    if (wire_) [[unlikely]] send(line);
     next_ += 2;
     cursor_.advance(pack);
     // The receiver is long done with the next lines: take them back now rather than when a message waits for them.
@@ -215,12 +249,20 @@ class SlotSender {
     *cursor_.payload(lines_->slots, 1) = std::byte{grows};
     grows ? ring_.grow_full() : ring_.wrap();
   }
+  [[gnu::noinline]] void send(const SlotLine& line) {
+    wire_->send(line, ring_.at(), from_ ? from_ : data_ + ring_.at(), bytes_);
+    from_ = nullptr;
+    bytes_ = 0;
+  }
   // For one more message in the ring, whatever its size.
   bool has_room() const { return ring_.end() <= freed_ + ring_.bytes_before_one_more(); }
 
   ConnectionLines* lines_;
   std::byte* data_;
   ByteRing ring_;
+  Wire* wire_ = nullptr;  // null: the receiver maps this memory
+  const std::byte* from_ = nullptr;  // to another host: where the message is, if not in the ring
+  size_t bytes_ = 0;                 // of it in the ring
   Doorbell* receiver_;
   std::function<bool(size_t)> reserve_;
   bool may_grow_ = true;      // false: it was refused memory once
@@ -234,7 +276,10 @@ class SlotSender {
 class SlotReceiver {
  public:
   SlotReceiver(ConnectionLines* lines, const std::byte* data, size_t slot_bytes, Doorbell* sender)
-      : lines_(lines), data_(data), ring_(slot_bytes), sender_(sender) {}
+      : lines_(lines), data_(data), ring_(slot_bytes, ByteRing::bytes_for(slot_bytes)), sender_(sender) {}
+  // From another host.
+  SlotReceiver(ConnectionLines* lines, const std::byte* data, size_t slot_bytes, size_t ring_bytes, Doorbell* sender, Wire* wire)
+      : lines_(lines), data_(data), ring_(slot_bytes, ring_bytes), sender_(sender), wire_(wire) {}
 
   bool ready() {
     word_ = line().sequence[cursor_.side()].load(std::memory_order_acquire);
@@ -264,6 +309,10 @@ class SlotReceiver {
       __builtin_prefetch(&line());
     waited_ = false;
   }
+  bool wired() const { return wire_ != nullptr; }
+  // From another host: credits given, and how many of them the network has taken.
+  uint64_t credits() const { return credits_; }
+  uint64_t sent() const { return wire_->done(); }
 
  private:
   const SlotLine& line() const { return lines_->slots[cursor_.line()]; }
@@ -276,6 +325,10 @@ class SlotReceiver {
     freed_ = ring_.end();
     lines_->credit.freed.store(freed_, std::memory_order_release);
     lines_->credit.consumed.store(cursor_.half(), std::memory_order_release);
+    if (wire_) {
+      ++credits_;
+      wire_->give_credit(lines_->credit);
+    }
     sender_->ring();
   }
 
@@ -283,6 +336,8 @@ class SlotReceiver {
   const std::byte* data_;
   ByteRing ring_;
   Doorbell* sender_;
+  Wire* wire_ = nullptr;  // null: the sender maps this memory
+  uint64_t credits_ = 0;
   LineCursor cursor_;
   uint64_t next_ = 2;    // number of the next message, times 2
   uint64_t word_ = 0;    // its sequence word, as last read

@@ -21,7 +21,10 @@ class Transport {
   virtual SlotSender& sender(int peer, int lane, size_t largest) = 0;
   virtual SlotReceiver& receiver(int peer, int lane) = 0;
   // Moves data where the network needs a hand; shared memory has nothing to do. True if anything moved.
+  // Throws remote_error where a peer can't be reached any more.
   virtual bool progress() { return false; }
+  // After a call failed: when it returns no memory of the call is read any more.
+  virtual void settle() noexcept {}
 };
 
 }  // namespace muster

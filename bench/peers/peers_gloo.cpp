@@ -1,4 +1,5 @@
-// Gloo under the common method: its TCP transport over the loopback interface, ranks as child processes.
+// Gloo under the common method: its TCP transport, ranks as child processes over the loopback interface or, one each time
+// this is started, over a network.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>
@@ -30,11 +31,11 @@ using Algorithm = gloo::AllreduceOptions::Algorithm;
 
 class Gloo : public peers::Library {
  public:
-  Gloo(int rank, int size, const std::string& store_path, Algorithm algorithm)
+  Gloo(int rank, int size, const std::string& store_path, const std::string& interface, Algorithm algorithm)
       : algorithm_(algorithm), context_(std::make_shared<gloo::rendezvous::Context>(rank, size)) {
     gloo::rendezvous::FileStore store(store_path);
     gloo::transport::tcp::attr attr;
-    attr.iface = "lo";
+    attr.iface = interface;
     auto device = gloo::transport::tcp::CreateDevice(attr);
     context_->setTimeout(std::chrono::minutes(5));
     context_->connectFullMesh(store, device);
@@ -134,25 +135,31 @@ int main(int argc, char** argv) {
   peers::Options options;
   peers::add_options(app, options);
   int ranks = 2;
-  std::string algorithm = "default";
+  std::string algorithm = "default", interface = "lo", store;
+  int only = -1;
   app.add_option("-n,--ranks", ranks, "Number of ranks")->check(CLI::PositiveNumber);
   app.add_option("--algorithm", algorithm, "All-reduce: default (ring) or bcube (halving-doubling)")
       ->check(CLI::IsMember({"default", "bcube"}));
+  app.add_option("--rank", only, "Run this rank alone; others are started the same way")->check(CLI::NonNegativeNumber);
+  app.add_option("--store", store, "With --rank: a folder that all ranks see, empty at first");
+  app.add_option("--interface", interface, "Network interface of the connections");
   CLI11_PARSE(app, argc, argv);
+  const auto run_rank = [&](int rank, const std::string& folder) {
+    Gloo gloo(rank, ranks, folder, interface, algorithm == "bcube" ? Algorithm::BCUBE : Algorithm::UNSPECIFIED);
+    gloo.barrier();
+    if (rank == 0) std::filesystem::remove_all(folder);  // all have met; nothing is left however this ends
+    const int result = peers::measure(gloo, options);
+    gloo.barrier();  // nobody closes its sockets while another still waits for the last message
+    return result;
+  };
+  if (only >= 0) return run_rank(only, store);
 
   std::string directory = (std::filesystem::temp_directory_path() / "peers-gloo-XXXXXX").string();
   if (mkdtemp(directory.data()) == nullptr) {
     std::perror("peers_gloo: cannot make a directory for the rendezvous");
     return 1;
   }
-  const int status = peers::fork_ranks(ranks, [&](int rank) {
-    Gloo gloo(rank, ranks, directory, algorithm == "bcube" ? Algorithm::BCUBE : Algorithm::UNSPECIFIED);
-    gloo.barrier();
-    if (rank == 0) std::filesystem::remove_all(directory);  // all have met; nothing is left however this ends
-    const int result = peers::measure(gloo, options);
-    gloo.barrier();  // nobody closes its sockets while another still waits for the last message
-    return result;
-  });
+  const int status = peers::fork_ranks(ranks, [&](int rank) { return run_rank(rank, directory); });
   std::filesystem::remove_all(directory);
   return status;
 }

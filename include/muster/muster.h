@@ -56,14 +56,16 @@ enum class ShrinkMode : int {
   abort = 1,   // they are ended with an error first, and the parent stays in error: for use after a failure
 };
 
-// Bytes of shared memory that one rank has taken; the sum over the ranks, up to whole pages, is what a communicator costs.
+// Bytes of memory that one rank has taken for messages, shared with those of its host; the sum over the ranks, up to whole pages, is what a communicator costs.
 // For 2 to 8 ranks that is 4 to 8 KiB in all as long as it isn't used; short messages (up to 32 bytes) add about 2 KiB for
 // each pair of ranks and direction, with 8 ranks 120 KiB. A connection, which is for one pair, one direction, and either
 // collectives or point-to-point messages, adds for its longest message so far: up to 1 KiB 8 KiB, up to 8 KiB 48 KiB; for
 // longer ones, and when 16 MiB of those of more than 1 KiB have gone through it, about 1 MiB (half of that for
 // point-to-point messages). So two ranks take less than 256 KiB in all until they send long messages. What connections
 // add is what suspend() gives back. Communicators that others are made of, or that are suspended, take 4 KiB per rank besides.
-// Signals take 4 KiB for each pair of ranks and direction, and each 512 of its counters that are used.
+// Signals take 4 KiB for each pair of ranks and direction, and each 512 of its counters that are used. A connection to a rank of
+// another host takes at either end some 10 KiB, which is persistent, and, of its ring of eight of the longest messages, what was used:
+// suspend() gives that back, too, where no adapter knows it (verbs and network plugins: persistent).
 struct MemoryUse {
   size_t total = 0;        // persistent + suspendable, unless suspended
   size_t suspendable = 0;  // what suspend() gives back
@@ -182,6 +184,9 @@ class MUSTER_API Communicator {
   // threads of one process any memory will do. Where ranks are processes the part must be memory of mem_alloc, and the
   // communicator one whose ranks map each other's (64 ranks at most, MUSTER_WINDOWS not 0): otherwise invalid_usage on all
   // ranks, naming the one whose memory it is, and the communicator stays as it was (a non-blocking one has the error).
+  // Where ranks are on several hosts no such error comes: parts of ranks on other hosts may be any memory, and one on the
+  // same host that isn't memory of mem_alloc is refused when it is put to. This rank's part is written to until the window
+  // is thrown away.
   // Inside a group, or without blocking, the window is returned before it is registered.
   Window register_window(void* base, size_t bytes);
   // Copies bytes to peer's part of the window, `offset` bytes into it, and then sends the signal: who has waited for that

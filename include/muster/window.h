@@ -25,6 +25,10 @@ class MUSTER_API Window {
   size_t size(
       int rank) const;  // bytes of that rank's range; invalid_argument: no such rank, or not registered
 
+  // Where that rank's range is mapped in this process; null: it isn't (another host, or memory that mem_alloc
+  // didn't give). invalid_argument as for size.
+  void* data(int rank) const;
+
   struct MUSTER_HIDDEN Impl;
   const std::shared_ptr<Impl>& impl() const { return impl_; }
 

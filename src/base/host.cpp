@@ -1,5 +1,6 @@
 #include "base/host.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -18,8 +19,18 @@ std::string boot_id() {
   return id;
 }
 
+std::string network_namespace() {
+  struct stat net {};
+  return stat("/proc/self/ns/net", &net) == 0 ? std::to_string(net.st_ino) : "";
+}
+
 std::string host_identity(const std::string& hostid_override) {
-  return hostid_override.empty() ? host_name() + "/" + boot_id() : "id:" + hostid_override;
+  return hostid_override.empty() ? host_name() + "/" + boot_id() + "/" + network_namespace() : "id:" + hostid_override;
+}
+
+std::string machine_identity() {
+  const std::string boot = boot_id();
+  return boot.empty() ? host_name() : boot;
 }
 
 }  // namespace muster

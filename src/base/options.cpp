@@ -124,7 +124,7 @@ const char* read_nccl_value(const Option& o, Options::Value& v, bool& unset) {
   if (!n && o.type == OptionType::size) return read_decimal(trim(v.text), true, v.integer);
   if (!n) return "a whole number (decimal, 0x hexadecimal or 0 octal)";
   unset = *n == -2 || *n == INT32_MIN;
-  if (*n < 0 && !unset && !o.no_effect) return "a whole number of 0 or more";
+  if (*n < 0 && !unset && !o.no_effect && v.text != o.default_value) return "a whole number of 0 or more";
   v.integer = o.type == OptionType::flag ? *n != 0 : *n;
   return nullptr;
 }

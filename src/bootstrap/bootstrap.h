@@ -1,9 +1,9 @@
 // How the ranks of a communicator find each other, exchange what must be agreed on, and notice a death.
 //
 // A UniqueId holds the root's address and a random 256-bit key. Every rank connects to the root, both prove
-// that they know the key (HMAC-SHA256 challenge-response), and the root hands each rank its ring neighbour's
-// address. From then on exchanges travel round the ring; its connections stay open and tell when a process
-// ends.
+// that they know the key (HMAC-SHA256 challenge-response), and the root hands each rank the addresses of its
+// neighbour in a ring and its parent in a tree. Exchanges take the tree; the ring's connections tell when a
+// process ends, news goes round it, and it closes again behind ranks that are gone.
 //
 // One thread of the process, "muster-svc", serves all of it: it listens at one port, greets who connects,
 // does the root's work, and watches the rings. A child forked from a process that used this can't use it
@@ -55,6 +55,11 @@ class Bootstrap {
   virtual const std::vector<Peer>& peers() const = 0;
   // A random number, equal on all ranks, that names this communicator.
   virtual uint64_t communicator_id() const = 0;
+  // The network interfaces by which other hosts are to be reached, by name: those that NCCL_SOCKET_IFNAME names, else the
+  // one over which the ranks met. Empty: there is none.
+  virtual std::vector<std::string> interfaces() const = 0;
+  // A number that only the communicator's ranks can know, equal on all of them, another for each purpose.
+  virtual uint64_t secret(std::string_view purpose) const = 0;
 
   // Every rank's text, by rank. Collective: all ranks, in the same order as other exchanges. One thread at a
   // time; the other members but close and announce as well. Throws, soon and on all ranks that wait, when a
@@ -65,9 +70,9 @@ class Bootstrap {
   // Collective over ALL ranks of the communicator, each with the group it belongs to (its own rank alone at
   // least). Passes descriptors between the ranks of `group` (ascending, same on each of them, includes this
   // rank) over a UNIX socket with an abstract name, authenticated like everything else. Each member gives
-  // `mine` (same number of each); `receive` is called for each other member's descriptors, one member at a
-  // time, so that few are open at once; what it throws comes out at the end, on this rank alone. Throws
-  // system_error naming the reason if the members can't reach each other by UNIX sockets.
+  // `mine`, maybe none (each that gives costs a message to every other); `receive` is called for each other
+  // member's, one at a time, so that few are open at once; what it throws comes out at the end, on this rank
+  // alone. Throws system_error naming the reason if the members can't reach each other by UNIX sockets.
   virtual void exchange_fds(const std::vector<int>& group, const std::vector<int>& mine,
                             const std::function<void(int rank, std::vector<Fd> fds)>& receive,
                             Deadline deadline) = 0;
@@ -75,12 +80,20 @@ class Bootstrap {
   // Deaths and errors of other ranks are reported, once each, from a helper thread that sleeps when idle;
   // those from before this call at once. The thread serves all communicators: `report` must not block, nor
   // wait for what calls close() (which waits for a running report). After close() there are no reports.
-  virtual void watch(std::function<void(const Trouble&)> report) = 0;
+  // What others tell comes to `told` by the same thread and rules: each text once, those of one origin in the
+  // order in which it told them, from before this call too.
+  using Report = std::function<void(const Trouble&)>;
+  using Told = std::function<void(int origin, std::string_view text)>;
+  virtual void watch(Report report, Told told) = 0;
+  void watch(Report report) { watch(std::move(report), {}); }
   // Tells all other ranks (best effort, never blocks): their report is called with this.
   virtual void announce(const Trouble& trouble) = 0;
-  // A clean goodbye: peers that see this connection end later don't take it for a death. Never blocks on
-  // peers. Any thread: exchanges in progress on this rank end with an error. Without it, destruction looks to
-  // the others like a death.
+  // Tells all other ranks a text of up to 1 MiB (best effort, never blocks, any thread): their `told` is called
+  // with it. Helper threads pass it on, whatever the ranks' own threads do. A rank isn't told its own texts.
+  virtual void tell(std::string_view text) = 0;
+  // A clean goodbye: peers that see this connection end later don't take it for a death. What was told comes to all: where
+  // ranks tell each other things it waits until that has gone round, for a second at most when others are stopped. Any thread:
+  // exchanges in progress on this rank end with an error. Without it, destruction looks to the others like a death.
   virtual void close() = 0;
 };
 

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "bootstrap/socket.h"
 #include "bootstrap/wire.h"
 
 namespace muster {
@@ -18,12 +19,21 @@ SecureChannel::SecureChannel(EventLoop& loop, ProcessFd fd, Events events)
   watch_ = loop_.watch(fd_.get(), EPOLLIN, [this] { on_ready(); });
 }
 
-SecureChannel::~SecureChannel() { loop_.unwatch(watch_); }
+SecureChannel::~SecureChannel() {
+  loop_.unwatch(watch_);
+  loop_.cancel(soon_);
+}
+
+void SecureChannel::limit_silence(std::chrono::milliseconds most) { muster::limit_silence(fd_.get(), most); }
 
 void SecureChannel::send(std::string_view message) {
   if (!writable_ || ended_) return;
   out_ += Writer().text(message).take();
-  flush();
+  if (soon_) return;
+  soon_ = loop_.at(EventLoop::Clock::time_point{}, [this] {
+    soon_ = 0;
+    if (!ended_) flush();
+  });
 }
 
 void SecureChannel::flush() {
@@ -95,6 +105,7 @@ void SecureChannel::retire(std::unique_ptr<SecureChannel> channel) {
   if (!channel) return;
   channel->loop_.unwatch(std::exchange(channel->watch_, 0));
   channel->ended_ = true;
+  channel->loop_.cancel(std::exchange(channel->soon_, 0));
   EventLoop& loop = channel->loop_;
   loop.post([owner = std::shared_ptr<SecureChannel>(std::move(channel))]() mutable { owner.reset(); });
 }

@@ -2,6 +2,7 @@
 // only.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -28,6 +29,7 @@ class SecureChannel {
   ~SecureChannel();  // closes at once; not from inside one of its own events (use retire)
 
   void send(std::string_view message);  // queued; never blocks
+  void limit_silence(std::chrono::milliseconds most);  // see socket.h
 
   // Lets what is queued go out and the peer read it, then closes; events are over.
   static void finish(std::unique_ptr<SecureChannel> channel);
@@ -48,6 +50,7 @@ class SecureChannel {
   EventLoop::Handle watch_ = 0;
   std::string in_, out_;
   size_t sent_ = 0;       // of out_
+  EventLoop::Handle soon_ = 0;  // it is flushed when what is ready now has been served: many messages, one system call
   bool writable_ = true;  // false after a failed write: what is left to read still counts
   bool finishing_ = false;
   bool ended_ = false;

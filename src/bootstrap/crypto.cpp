@@ -15,13 +15,15 @@
 namespace muster {
 namespace {
 
-// OpenSSL clears up when the process exits, under the feet of threads that still connect or serve. Ours runs before that,
-// since it is registered after: it waits for those that are in OpenSSL, and no other gets in any more.
+// OpenSSL clears up when the process exits, under the feet of threads that still connect or serve; also of one that is just
+// making it ready. So it is asked not to, and doesn't if nobody had made it ready before. Else ours runs before that, since it
+// is registered after: it waits for those that are in OpenSSL, and no other gets in any more.
 class UntilExit {
  public:
   UntilExit() : lock_(state().mutex) {
     if (state().ended) fail(Result::system_error, "the process is ending");
   }
+  static bool has_ended() { return state().ended; }
 
  private:
   struct State {
@@ -30,7 +32,7 @@ class UntilExit {
   };
   static State& state() {
     static State* const s = [] {
-      OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS | OPENSSL_INIT_ADD_ALL_DIGESTS, nullptr);  // 0 would register nothing
+      OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT | OPENSSL_INIT_LOAD_CRYPTO_STRINGS | OPENSSL_INIT_ADD_ALL_DIGESTS, nullptr);
       std::atexit([] {
         state().ended = true;  // first, so that the lock isn't passed on from reader to reader
         const std::lock_guard wait(state().mutex);
@@ -54,6 +56,8 @@ void random_bytes(void* out, size_t bytes) {
     bytes -= static_cast<size_t>(n);
   }
 }
+
+bool process_is_ending() { return UntilExit::has_ended(); }
 
 Digest hmac_sha256(std::string_view key, std::string_view message) {
   const UntilExit openssl;

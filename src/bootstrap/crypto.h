@@ -20,7 +20,9 @@ T random_value() {
   return r;
 }
 
+// Throws system_error when the process is ending.
 Digest hmac_sha256(std::string_view key, std::string_view message);
+bool process_is_ending();  // nothing can be proved any more, and nobody needs to be told
 bool equal_in_constant_time(std::string_view a, std::string_view b);
 
 template <size_t N>

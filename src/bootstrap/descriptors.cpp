@@ -125,8 +125,11 @@ std::vector<Fd> Member::receive(size_t count) const {
 
 using Receive = std::function<void(int rank, std::vector<Fd> fds)>;
 
+// counts: of descriptors that each rank gives.
+using Counts = std::vector<uint32_t>;
+
 // The group's first rank.
-void run_hub(const DescriptorExchange& x, int me, Arrivals& arrivals, const Receive& receive) {
+void run_hub(const DescriptorExchange& x, int me, const Counts& counts, Arrivals& arrivals, const Receive& receive) {
   std::map<int, ProcessFd> connections;
   while (connections.size() + 1 < x.group.size()) {
     std::optional<Arrival> a = arrivals.wait(x.deadline);
@@ -141,10 +144,16 @@ void run_hub(const DescriptorExchange& x, int me, Arrivals& arrivals, const Rece
   for (const int owner : x.group) {
     std::vector<Fd> theirs;
     std::vector<int> fds = x.mine;
+    const size_t count = counts[static_cast<size_t>(owner)];
+    if (count == 0) {
+      if (owner != me) receive(owner, {});
+      continue;
+    }
     if (owner != me) {
       member(owner).say(kGo);
-      theirs = member(owner).receive(x.mine.size());
-      std::transform(theirs.begin(), theirs.end(), fds.begin(), [](const Fd& f) { return f.get(); });
+      theirs = member(owner).receive(count);
+      fds.clear();
+      for (const Fd& f : theirs) fds.push_back(f.get());
     }
     for (const int other : x.group)
       if (other != me && other != owner) member(other).send(fds.data(), fds.size());
@@ -154,14 +163,17 @@ void run_hub(const DescriptorExchange& x, int me, Arrivals& arrivals, const Rece
   }
 }
 
-void run_member(const DescriptorExchange& x, int me, int fd, const Receive& receive) {
+void run_member(const DescriptorExchange& x, int me, const Counts& counts, int fd, const Receive& receive) {
   const Member hub{x.group.front(), fd, x.deadline, x.ranks};
   for (const int owner : x.group) {
-    if (owner == me) {
+    const size_t count = counts[static_cast<size_t>(owner)];
+    if (count == 0) {
+      if (owner != me) receive(owner, {});
+    } else if (owner == me) {
       hub.expect(kGo);
       hub.send(x.mine.data(), x.mine.size());
     } else {
-      receive(owner, hub.receive(x.mine.size()));
+      receive(owner, hub.receive(count));
       hub.say(kDone);
     }
   }
@@ -174,26 +186,30 @@ void DescriptorExchange::run() {
   if (!std::is_sorted(group.begin(), group.end()) || std::find(group.begin(), group.end(), me) == group.end())
     fail(Result::invalid_argument,
          "the group for passing descriptors must be ascending and include this rank ({})", me);
-  const bool alone = group.size() == 1 || mine.empty();
   const int first = group.front();
 
   Service& service = Service::get();
   EndpointName name{Purpose::descriptors, id, 0};
   std::unique_ptr<Arrivals> arrivals;
-  std::string offer;
-  if (!alone && me == first) {
+  Writer offer;
+  offer.u32(static_cast<uint32_t>(mine.size()));
+  if (group.size() > 1 && me == first) {
     name.token = random_value<uint64_t>();
     arrivals = std::make_unique<Arrivals>(service, name, key);
-    Writer w;
-    service.listen_local().write(w);
-    offer = w.u64(name.token).take();
+    service.listen_local().write(offer);
+    offer.u64(name.token);
   }
-  const std::vector<std::string> offers = ranks.all_gather(offer, deadline);
+  const std::vector<std::string> offers = ranks.all_gather(offer.take(), deadline);
+  Counts counts;
+  for (const std::string& text : offers) counts.push_back(Reader(text).u32());
+  const bool alone = std::all_of(group.begin(), group.end(), [&](int r) { return counts[static_cast<size_t>(r)] == 0; }) ||
+                     group.size() == 1;
 
   ProcessFd to_hub;
   std::string trouble;
   if (!alone && me != first) {
     Reader r(offers[static_cast<size_t>(first)]);
+    r.u32();
     const Address hub = Address::read(r);
     name.token = r.u64();
     const Bootstrap::Peer& p = ranks.peers()[static_cast<size_t>(first)];
@@ -232,9 +248,9 @@ void DescriptorExchange::run() {
     for (const int r : group)
       if (r != me) guarded(r, {});
   } else if (me == first) {
-    run_hub(*this, me, *arrivals, guarded);
+    run_hub(*this, me, counts, *arrivals, guarded);
   } else {
-    run_member(*this, me, to_hub.get(), guarded);
+    run_member(*this, me, counts, to_hub.get(), guarded);
   }
   if (failure) std::rethrow_exception(failure);
 }

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "bootstrap/crypto.h"
 
 namespace muster {
 namespace {
@@ -20,7 +21,7 @@ void guarded(const std::function<void()>& task) {
   try {
     task();
   } catch (const std::exception& e) {
-    log_error("bootstrap service: {}", e.what());
+    if (!process_is_ending()) log_error("bootstrap service: {}", e.what());
   }
 }
 
@@ -84,13 +85,16 @@ EventLoop::Handle EventLoop::watch(int fd, uint32_t epoll_events, std::function<
   e.events = epoll_events;
   e.data.u64 = h;
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e) != 0) fail_errno(errno, "epoll_ctl");
-  watches_.emplace(h, Watch{fd, std::move(ready)});
+  watches_.emplace(h, Watch{fd, epoll_events, std::move(ready)});
   return h;
 }
 
 void EventLoop::change(Handle watch, uint32_t epoll_events) {
   const auto w = watches_.find(watch);
   if (w == watches_.end()) return;
+  // What is watched for once has to be asked for again each time.
+  const bool same = std::exchange(w->second.events, epoll_events) == epoll_events;
+  if (same && !(epoll_events & EPOLLONESHOT)) return;
   epoll_event e{};
   e.events = epoll_events;
   e.data.u64 = watch;

@@ -36,6 +36,7 @@ class EventLoop {
  private:
   struct Watch {
     int fd;
+    uint32_t events;
     std::function<void()> ready;
   };
   void run();

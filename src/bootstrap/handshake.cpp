@@ -12,24 +12,13 @@ namespace {
 constexpr std::string_view kMagic{"\x8dMusterH", kMagicBytes};
 constexpr std::chrono::seconds kAttempt{10};  // for one connection with one greeting
 
-std::string make_hello(const Credentials& c) {
-  return Writer()
-      .raw(kMagic)
-      .u32(kProtocolVersion)
-      .u32(static_cast<uint32_t>(c.purpose))
-      .raw(view(c.id))
-      .u64(c.token)
-      .u32(c.rank)
-      .u32(0)
-      .raw(view(random_value<Digest>()))
-      .take();
-}
-
 Digest proof_of(std::string_view role, const Key& key, std::string_view hello, std::string_view reply_head) {
   return hmac_sha256(view(key), Writer().text(role).text(hello).text(reply_head).take());
 }
 
 std::string_view head_of(std::string_view reply) { return reply.substr(0, kReplyBytes - kProofBytes); }
+
+}  // namespace
 
 const char* explain(Greeting::Outcome o) {
   switch (o) {
@@ -45,8 +34,6 @@ const char* explain(Greeting::Outcome o) {
       return "?";
   }
 }
-
-}  // namespace
 
 bool begins_as_hello(std::string_view first_bytes) {
   first_bytes = first_bytes.substr(0, kMagicBytes);
@@ -83,6 +70,38 @@ Digest session_secret(const Key& key, std::string_view hello, std::string_view r
   return proof_of("muster session", key, hello, head_of(reply));
 }
 
+std::string make_hello(const Credentials& c) {
+  return Writer()
+      .raw(kMagic)
+      .u32(kProtocolVersion)
+      .u32(static_cast<uint32_t>(c.purpose))
+      .raw(view(c.id))
+      .u64(c.token)
+      .u32(c.rank)
+      .u32(0)
+      .raw(view(random_value<Digest>()))
+      .take();
+}
+
+Greeting judge_reply(const Credentials& c, std::string_view hello, std::string_view reply) {
+  if (!begins_as_hello(reply)) return {Greeting::stranger};
+  Reader r(reply);
+  r.raw(kMagicBytes);
+  const auto version = r.u32();
+  const auto status = static_cast<Status>(r.u32());
+  if (status == Status::other_version || version != kProtocolVersion)
+    return {Greeting::other_version, version};
+  if (status == Status::unknown) return {Greeting::unknown};
+  const std::string_view server_proof = reply.substr(kReplyBytes - kProofBytes);
+  if (!equal_in_constant_time(view(proof_of("muster server", c.key, hello, head_of(reply))), server_proof))
+    return {Greeting::wrong_key};
+  return {Greeting::welcome, version, session_secret(c.key, hello, reply)};
+}
+
+Digest make_proof(const Key& key, std::string_view hello, std::string_view reply) {
+  return proof_of("muster client", key, hello, head_of(reply));
+}
+
 Greeting greet(int fd, const Credentials& c, Deadline deadline) {
   const auto outcome_of = [](IoStatus s) {
     return s == IoStatus::expired ? Greeting::silent : Greeting::closed;
@@ -96,19 +115,11 @@ Greeting greet(int fd, const Credentials& c, Deadline deadline) {
   if (const IoStatus s = recv_all(fd, reply.data() + kMagicBytes, kReplyBytes - kMagicBytes, deadline);
       s != IoStatus::done)
     return {outcome_of(s)};
-  Reader r(reply);
-  r.raw(kMagicBytes);
-  const auto version = r.u32();
-  const auto status = static_cast<Status>(r.u32());
-  if (status == Status::other_version || version != kProtocolVersion)
-    return {Greeting::other_version, version};
-  if (status == Status::unknown) return {Greeting::unknown};
-  const std::string_view server_proof = std::string_view(reply).substr(kReplyBytes - kProofBytes);
-  if (!equal_in_constant_time(view(proof_of("muster server", c.key, hello, head_of(reply))), server_proof))
-    return {Greeting::wrong_key};
-  const Digest mine = proof_of("muster client", c.key, hello, head_of(reply));
-  if (const IoStatus s = send_all(fd, view(mine), deadline); s != IoStatus::done) return {outcome_of(s)};
-  return {Greeting::welcome, version, session_secret(c.key, hello, reply)};
+  const Greeting greeting = judge_reply(c, hello, reply);
+  if (greeting.outcome != Greeting::welcome) return greeting;
+  if (const IoStatus s = send_all(fd, view(make_proof(c.key, hello, reply)), deadline); s != IoStatus::done)
+    return {outcome_of(s)};
+  return greeting;
 }
 
 void Backoff::pause(Deadline deadline) {

@@ -22,7 +22,7 @@
 
 namespace muster {
 
-enum class Purpose : uint32_t { join = 1, ring = 2, descriptors = 3, meet = 4 };
+enum class Purpose : uint32_t { join = 1, ring = 2, descriptors = 3, meet = 4, tree = 5 };
 
 struct Hello {
   Purpose purpose = Purpose::join;
@@ -64,7 +64,12 @@ struct Greeting {
   uint32_t version = 0;  // the server's, for other_version
   Digest secret{};       // for welcome
 };
-// The client's side, on a connected non-blocking socket.
+const char* explain(Greeting::Outcome outcome);  // for those that aren't welcome
+// The client's side in parts.
+std::string make_hello(const Credentials& credentials);
+Greeting judge_reply(const Credentials& credentials, std::string_view hello, std::string_view reply);
+Digest make_proof(const Key& key, std::string_view hello, std::string_view reply);
+// All of it, on a connected non-blocking socket.
 Greeting greet(int fd, const Credentials& credentials, Deadline deadline);
 
 struct Connection {

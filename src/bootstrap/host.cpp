@@ -1,6 +1,5 @@
 #include "bootstrap/host.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/host.h"
@@ -13,12 +12,8 @@ Host this_host() {
   r.name = host_name();
   r.pid = getpid();
 
-  const std::string boot = boot_id();
-  struct stat net {};
-  const uint64_t ns = stat("/proc/self/ns/net", &net) == 0 ? static_cast<uint64_t>(net.st_ino) : 0;
-  for (const char c : boot.empty() ? r.name : boot)
-    r.place = hash_combine(r.place, static_cast<unsigned char>(c));
-  r.place = hash_combine(r.place, ns);
+  for (const std::string& part : {machine_identity(), network_namespace()})
+    for (const char c : part) r.place = hash_combine(r.place, static_cast<unsigned char>(c));
   return r;
 }
 

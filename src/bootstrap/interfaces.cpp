@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "base/error.h"
 
@@ -98,6 +99,12 @@ int default_rank(const Interface& i, const Address& a) {
   return a.is_link_local() ? 1 : 0;
 }
 
+const Address* find_address(const Interface& i, const Address& wanted) {
+  for (const Address& a : i.addresses)
+    if (a.kind == wanted.kind && a.bytes == wanted.bytes) return &a;
+  return nullptr;
+}
+
 void check_names(const Wish& wish, std::string_view text, std::span<const Interface> interfaces) {
   for (const std::string& name : wish.names)
     if (looks_like_address(name))
@@ -114,7 +121,7 @@ void check_names(const Wish& wish, std::string_view text, std::span<const Interf
 }  // namespace
 
 std::vector<Source> choose_sources(std::span<const Interface> interfaces, std::string_view ifname,
-                                   std::string_view family_text) {
+                                   std::string_view family_text, const Address& way) {
   const int family = parse_family(family_text);
   const Wish wish(ifname);
   const bool named = !wish.names.empty() && !wish.exclude;
@@ -122,23 +129,25 @@ std::vector<Source> choose_sources(std::span<const Interface> interfaces, std::s
 
   struct Candidate {
     int rank;
+    bool on_the_way;
     Source source;
   };
   std::vector<Candidate> found;
   bool any_usable = false;
   for (const Interface& i : interfaces) {
     any_usable |= runs(i) && !i.addresses.empty();
-    const Address* address = best_address(i, family);
+    const Address *address = best_address(i, family), *leaving = find_address(i, way);
+    if (leaving && (family == AF_UNSPEC || leaving->family() == family)) address = leaving;
     if (!runs(i) || !address) continue;
     const int position = wish.match(i.name);
     if (named) {
-      if (position >= 0) found.push_back({position, {*address, i.name}});
+      if (position >= 0) found.push_back({position, leaving != nullptr, {*address, i.name}});
     } else if (const int rank = default_rank(i, *address); position < 0 && rank != kNever) {
-      found.push_back({rank, {*address, i.name}});
+      found.push_back({rank, leaving != nullptr, {*address, i.name}});
     }
   }
   std::stable_sort(found.begin(), found.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.rank < b.rank; });
+                   [](const Candidate& a, const Candidate& b) { return std::pair(a.rank, !a.on_the_way) < std::pair(b.rank, !b.on_the_way); });
 
   std::vector<Source> r;
   // Something behind the best class would only be reached by accident: loopback next to a real network, say.

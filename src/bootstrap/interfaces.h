@@ -28,9 +28,10 @@ struct Source {
 //  family: AF_INET, AF_INET6, or empty.
 // Interfaces that are down, not running or without address are skipped; docker* and virbr* serve only when
 // named; a link-local IPv6 address only when there is no other, and loopback when there is nothing else at
-// all. Throws invalid_usage, listing the interfaces there are, when a wish can't be met.
+// all. Among those that nobody named, or that one prefix names, the interface with the address `way` comes
+// first: the kernel leaves by it for where the ranks meet. Throws invalid_usage, listing the interfaces there are, when a wish can't be met.
 std::vector<Source> choose_sources(std::span<const Interface> interfaces, std::string_view ifname,
-                                   std::string_view family);
+                                   std::string_view family, const Address& way = {});
 
 bool loopback_runs(std::span<const Interface> interfaces);
 

@@ -6,14 +6,15 @@
 #include "bootstrap/resolve.h"
 #include "bootstrap/root.h"
 #include "bootstrap/service.h"
+#include "bootstrap/socket.h"
 #include "bootstrap/unique_id.h"
 
 namespace muster {
 
-UniqueId make_rooted_id(const Options& options) {
+UniqueId make_rooted_id(const Options& options, const Address& others) {
   Service& service = Service::get();
   const std::vector<Source> sources = choose_sources(list_interfaces(), options.text("NCCL_SOCKET_IFNAME"),
-                                                     options.text("NCCL_SOCKET_FAMILY"));
+                                                     options.text("NCCL_SOCKET_FAMILY"), address_toward(others));
   const Host host = this_host();
   IdContent id;
   id.root = service.listen(sources, options.text("MUSTER_PORT_RANGE")).address;

@@ -3,10 +3,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -21,13 +23,14 @@ namespace {
 
 constexpr int kPorts = 16;  // from MASTER_PORT on: a launcher's own store may hold the first
 constexpr std::chrono::hours kLongest{24 * 7};
+constexpr std::chrono::seconds kOneName{2};  // to resolve one of several names
 
 struct Meeting {
   const Launch& launch;
   PublicId id;
   Key key;
-  bool secret;    // the key is one
-  Address point;  // TCP: the first port
+  bool secret;  // the key is one
+  std::vector<Address> points;  // where rank 0 may be; TCP: the first port
   Address listening;
 
   Meeting(const Launch& l, uint32_t generation, const Options& options, Deadline deadline) : launch(l) {
@@ -36,25 +39,56 @@ struct Meeting {
     id = name_of_text(all);
     key = hmac_sha256(job_key, all);
     secret = !job_key.empty();
-    if (l.meeting.host.empty()) {
-      point = listening = Address::local(id);
+    const std::string& family = options.text("NCCL_SOCKET_FAMILY");
+    if (l.meeting.empty()) {
+      points = {Address::local(id)};
+      listening = points[0];
+    } else if (l.meeting_set) {
+      points = {resolve("MASTER_ADDR", l.meeting[0], family, deadline)};
+      listening = listening_address(l.meeting[0], points[0]);
     } else {
-      point = resolve("MASTER_ADDR", l.meeting, options.text("NCCL_SOCKET_FAMILY"), deadline);
-      listening = listening_address(l.meeting, point);
+      find_points(family, deadline);
+      listening = any_address(points[0]);
     }
   }
-  int ports() const { return point.kind == Address::Kind::local ? 1 : std::min(kPorts, 65536 - point.port); }
+  bool local() const { return points[0].kind == Address::Kind::local; }
+  int ports() const { return local() ? 1 : std::min(kPorts, 65536 - points[0].port); }
   std::string where() const {
-    return point.kind == Address::Kind::local
-               ? point.text()
-               : fmt::format("MASTER_ADDR={} MASTER_PORT={} (ports {}..{})", launch.meeting.host,
-                             launch.meeting.port, launch.meeting.port, launch.meeting.port + ports() - 1);
+    if (local()) return points[0].text();
+    const uint16_t port = launch.meeting[0].port;
+    const int last = port + ports() - 1;
+    if (launch.meeting_set)
+      return fmt::format("MASTER_ADDR={} MASTER_PORT={} (ports {}..{})", launch.meeting[0].host, port, port, last);
+    std::string hosts;
+    for (const HostPort& m : launch.meeting) hosts += (hosts.empty() ? "" : ", ") + m.host;
+    return fmt::format("{} (ports {}..{}), the hosts that {} names", hosts, port, last, launch.launcher);
+  }
+  // Of the points, that which is this host's, if any.
+  Address own_point() const {
+    for (const Address& p : points)
+      if (address_toward(p).bytes == p.bytes) return p;
+    return points[0];
   }
   bool trusted(int fd) const {
-    if (point.kind != Address::Kind::local || secret) return true;
+    if (!local() || secret) return true;
     ucred peer{};
     socklen_t size = sizeof peer;
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+  }
+
+ private:
+  // A launcher may name hosts in a way that only it understands: those that can't be resolved are left out.
+  void find_points(const std::string& family, Deadline deadline) {
+    std::string why;
+    for (const HostPort& m : launch.meeting) try {
+        const Address a = resolve(fmt::format("hosts of {}", launch.launcher), m, family, deadline.within(kOneName));
+        if (a.kind != Address::Kind::local && std::find(points.begin(), points.end(), a) == points.end()) points.push_back(a);
+      } catch (const Error& e) {
+        why += fmt::format("{}{}", why.empty() ? "" : "; ", e.what());
+      }
+    if (points.empty())
+      fail(Result::invalid_usage, "{} says where rank 0 may be, but none of its hosts has an address here ({}). Set MASTER_ADDR "
+           "to rank 0's host and MASTER_PORT to a free port there", launch.launcher, why);
   }
 };
 
@@ -79,9 +113,9 @@ class Host0 : public std::enable_shared_from_this<Host0> {
     for (int i = 0; i < m.ports() && at_.kind == Address::Kind::none; ++i) refused = try_listen(m, i);
     if (at_.kind == Address::Kind::none)
       fail(Result::system_error, "rank 0 can't listen at {}: {}. {}", m.where(), refused,
-           m.point.kind == Address::Kind::local ? "Does another job use the same job name?"
+           m.local() ? "Does another job use the same job name?"
                                                 : "Set MASTER_PORT so that one of these ports is free");
-    const bool check = m.point.kind == Address::Kind::local && !m.secret;
+    const bool check = m.local() && !m.secret;
     service_.open(name_, m.key,
                   [self = shared_from_this(), check](Arrival a) { self->serve(std::move(a), check); });
     const auto wait = std::min<std::chrono::nanoseconds>(deadline.left(), kLongest);
@@ -140,49 +174,56 @@ class Host0 : public std::enable_shared_from_this<Host0> {
   std::set<uint32_t> served_;
 };
 
+// One attempt at one port. Empty: rank 0 isn't there, as `last` says. `reached`: something answered, if only with a refusal.
+std::optional<UniqueId> ask_at(const Meeting& m, const Address& at, Deadline this_try, Deadline deadline, std::string& last,
+                               bool& reached) {
+  SocketError error;
+  const ProcessFd fd = connect_to(at, {}, this_try, error);
+  reached = fd || error.error == ECONNREFUSED;
+  if (!fd) {
+    last = fmt::format("{}: {}: {}", at.text(), error.call, describe_errno(error.error));
+    return {};
+  }
+  if (!m.trusted(fd.get()))
+    fail(Result::invalid_usage,
+         "the process that listens at {} belongs to another user. If it is rank 0 of this job, set MUSTER_JOB_KEY to "
+         "the same secret on all ranks",
+         at.text());
+  const Greeting g =
+      greet(fd.get(), {Purpose::meet, m.id, m.key, 0, static_cast<uint32_t>(m.launch.rank)}, this_try);
+  if (g.outcome == Greeting::other_version)
+    fail(Result::invalid_usage,
+         "rank 0 at {} speaks bootstrap protocol {}, rank {} speaks {}. Use the same Muster on all ranks",
+         at.text(), g.version, m.launch.rank, kProtocolVersion);
+  if (g.outcome == Greeting::wrong_key)
+    fail(Result::invalid_usage,
+         "rank 0 at {} has another key than rank {}. Set MUSTER_JOB_KEY to the same secret on all ranks",
+         at.text(), m.launch.rank);
+  std::string message;
+  if (g.outcome == Greeting::welcome && recv_frame(fd.get(), message, deadline) == IoStatus::done &&
+      message.size() == sizeof(UniqueId)) {
+    UniqueId masked;
+    std::memcpy(masked.internal, message.data(), sizeof masked.internal);
+    const UniqueId id = mask(masked, g.secret);
+    decode(id);
+    return id;
+  }
+  last = fmt::format("{}: who listens there is not rank 0 of this job", at.text());
+  return {};
+}
+
 UniqueId ask(const Meeting& m, Deadline deadline) {
-  const Credentials me{Purpose::meet, m.id, m.key, 0, static_cast<uint32_t>(m.launch.rank)};
   std::string last = "nothing listens there";
   Backoff backoff;
   for (std::chrono::milliseconds patience(300);;
        patience = std::min(patience * 2, std::chrono::milliseconds(5000))) {
-    for (int i = 0; i < m.ports(); ++i) {
-      Address at = m.point;
-      at.port = static_cast<uint16_t>(at.port + i);
-      const Deadline this_try =
-          deadline.within(patience);
-      SocketError error;
-      const ProcessFd fd = connect_to(at, {}, this_try, error);
-      if (!fd) {
-        last = fmt::format("{}: {}", error.call, describe_errno(error.error));
-        if (error.error == ECONNREFUSED) continue;
-        break;  // the host, not the port
+    for (const Address& point : m.points) {
+      bool reached = true;
+      for (int i = 0; i < m.ports() && reached; ++i) {
+        Address at = point;
+        at.port = static_cast<uint16_t>(at.port + i);
+        if (const auto id = ask_at(m, at, deadline.within(patience), deadline, last, reached)) return *id;
       }
-      if (!m.trusted(fd.get()))
-        fail(Result::invalid_usage,
-             "the process that listens at {} belongs to another user. If it is rank 0 of this job, set "
-             "MUSTER_JOB_KEY to "
-             "the same secret on all ranks",
-             at.text());
-      const Greeting g = greet(fd.get(), me, this_try);
-      if (g.outcome == Greeting::other_version)
-        fail(Result::invalid_usage,
-             "rank 0 at {} speaks bootstrap protocol {}, rank {} speaks {}. Use the same Muster on all ranks",
-             at.text(), g.version, m.launch.rank, kProtocolVersion);
-      if (g.outcome == Greeting::wrong_key)
-        fail(Result::invalid_usage,
-             "rank 0 at {} has another key than rank {}. Set MUSTER_JOB_KEY to the same secret on all ranks",
-             at.text(), m.launch.rank);
-      std::string message;
-      if (g.outcome == Greeting::welcome && recv_frame(fd.get(), message, deadline) == IoStatus::done &&
-          message.size() == sizeof(UniqueId)) {
-        UniqueId masked;
-        std::memcpy(masked.internal, message.data(), sizeof masked.internal);
-        const UniqueId id = mask(masked, g.secret);
-        decode(id);
-        return id;
-      }
-      last = "who listens there is not rank 0 of this job";
     }
     if (deadline.expired())
       fail(Result::timeout,
@@ -205,7 +246,7 @@ UniqueId meet_at_launchers_point(const Launch& launch, uint32_t generation, cons
     refuse_in_forked_child();
     return ask(m, deadline);
   }
-  const UniqueId id = make_rooted_id(options);
+  const UniqueId id = make_rooted_id(options, m.own_point());
   Service& service = Service::get();
   auto host = std::make_shared<Host0>(service, m, id);
   service.loop().call([&] { host->start(m, deadline); });

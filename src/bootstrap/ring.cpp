@@ -6,12 +6,23 @@
 #include "base/log.h"
 #include "bootstrap/crypto.h"
 #include "bootstrap/root.h"
+#include "bootstrap/service.h"
 #include "bootstrap/wire.h"
 
 namespace muster {
 namespace {
 
-enum class Type : uint8_t { text = 1, news = 2, goodbye = 3 };
+// How long a rank that leaves waits for others to pass on what was told: since something moved, and in all.
+constexpr std::chrono::seconds kNothingMoves{1}, kLongestLeave{5};
+
+// On a connection. News come so only from ranks that aren't in the ring.
+enum class Type : uint8_t { news = 2, goodbye = 3, flood = 4 };
+// What is told.
+enum class Kind : uint8_t { text = 1, news = 2, left = 3 };
+
+std::string of_kind(Kind kind, std::string_view text) {
+  return Writer().u8(static_cast<uint8_t>(kind)).raw(text).take();
+}
 
 // Waits under the lock until `done`; false: the deadline came first.
 template <class Done>
@@ -26,6 +37,24 @@ bool wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& 
 }
 
 }  // namespace
+
+Ring::Ring(EventLoop& loop, int rank, int size, int roots)
+    : loop_(loop),
+      rank_(rank),
+      size_(size),
+      flood_(
+          rank, size,
+          [this](Side to, std::string_view message) {
+            if (link(to).channel)
+              link(to).channel->send(Writer().u8(static_cast<uint8_t>(Type::flood)).raw(message).take());
+          },
+          [this](int origin, std::string_view text) { on_told(origin, text); }),
+      tree_(loop, rank, roots, size,
+            {[this](uint32_t sequence, int origin, std::string_view text) { take_text(sequence, origin, text); },
+             [this](int who, int error) { lose_branch(who, error); }}),
+      peers_(static_cast<size_t>(size)) {
+  for (const Side s : kSides) link(s).neighbour = neighbour(s);
+}
 
 void Ring::set_peer(int rank, Bootstrap::Peer peer) {
   const std::lock_guard lock(mutex_);
@@ -43,34 +72,25 @@ void Ring::attach(Side side, ProcessFd fd) {
   // The loop owns links; a function object must be copyable, a descriptor isn't.
   auto shared = std::make_shared<ProcessFd>(std::move(fd));
   loop_.call([&] {
-    Link& link = links_[side];
-    if (closed_ || link.attached) return;
-    link.attached = true;
-    const auto self = weak_from_this();
-    link.channel = std::make_unique<SecureChannel>(loop_, std::move(*shared),
-                                             SecureChannel::Events{[self, side](std::string_view m) {
-                                                               if (auto s = self.lock())
-                                                                 s->on_message(side, m);
-                                                             },
-                                                             [self, side](int error) {
-                                                               if (auto s = self.lock())
-                                                                 s->on_end(side, error);
-                                                             }});
-    for (const std::string& m : std::exchange(link.waiting, {})) link.channel->send(m);
-    const std::lock_guard lock(mutex_);
-    linked_[side] = true;
-    changed_.notify_all();
+    if (!closed_ && link(side).number == 0) connect(side, neighbour(side), std::move(*shared));
+  });
+}
+
+void Ring::attach_branch(int rank, ProcessFd fd) {
+  auto shared = std::make_shared<ProcessFd>(std::move(fd));
+  loop_.call([&] {
+    if (!closed_) tree_.connect(rank, std::move(*shared));
   });
 }
 
 bool Ring::linked(Side side) {
   const std::lock_guard lock(mutex_);
-  return linked_[side];
+  return linked_[static_cast<size_t>(side)];
 }
 
 void Ring::wait_linked(Deadline deadline) {
   std::unique_lock lock(mutex_);
-  const auto linked = [&] { return failure_ || (linked_[prev] && linked_[next]); };
+  const auto linked = [&] { return failure_ || (linked_[0] && linked_[1]); };
   bool in_time = false;
   while (!(in_time = linked()) && !deadline.expired()) {
     changed_.wait_for(lock, std::min<std::chrono::nanoseconds>(deadline.nap(), std::chrono::milliseconds(200)));
@@ -94,7 +114,7 @@ void Ring::wait_linked(Deadline deadline) {
         fmt::format(
             "{} met the others but didn't connect to {}. Is a firewall between them? MUSTER_PORT_RANGE "
             "limits the ports that need to be open",
-            describe(neighbour(prev)), describe(rank_)));
+            describe(neighbour(Side::prev)), describe(rank_)));
 }
 
 // Who is told why is the caller's business, who knows more of it.
@@ -126,15 +146,13 @@ std::vector<std::string> Ring::all_gather(std::string_view mine, Deadline deadli
   const uint32_t sequence = sequence_++;
   lock.unlock();
   loop_.post([self = shared_from_this(), sequence, text = std::string(mine)] {
-    Writer w;
-    w.u8(static_cast<uint8_t>(Type::text)).u32(sequence).i32(self->rank_).raw(text);
-    self->take_text(sequence, self->rank_, text, w.take());
+    if (!self->leaving_) self->tree_.give(sequence, text);
   });
 
   lock.lock();
   const auto complete = [&] { return gathers_[sequence].count == size_; };
   const bool in_time =
-      wait_until(changed_, lock, deadline, [&] { return complete() || failure_ || prev_left_; });
+      wait_until(changed_, lock, deadline, [&] { return complete() || failure_ || who_left(sequence) || !broken_.empty(); });
   if (complete()) {
     std::vector<std::string> r;
     for (auto& text : gathers_[sequence].texts) r.push_back(std::move(*text));
@@ -146,6 +164,8 @@ std::vector<std::string> Ring::all_gather(std::string_view mine, Deadline deadli
     lock.unlock();
     fail(f.code, "{}", f.message);
   }
+  const std::optional<int> left = who_left(sequence);
+  const std::string broken = broken_;
   lock.unlock();
   require_not_cancelled(deadline);
   if (!in_time) {
@@ -156,24 +176,21 @@ std::vector<std::string> Ring::all_gather(std::string_view mine, Deadline deadli
                               "another path of the program; MUSTER_INIT_TIMEOUT allows more time",
                               describe_ranks(silent), sequence, describe(rank_)));
   }
-  fail_exchange(
-      Result::remote_error,
-      fmt::format("{} has left the communicator, and {} still waits for it in exchange {}. All ranks must "
-                  "make the same calls before they leave",
-                  describe(neighbour(prev)), describe(rank_), sequence));
-  return {};
+  if (!left) fail_exchange(Result::remote_error, broken);
+  fail(Result::remote_error,
+       "{} has left the communicator, and {} still waits for it in exchange {}. All ranks must make the same calls "
+       "before they leave",
+       describe(*left), describe(rank_), sequence);
 }
 
-void Ring::pass_on(std::string_view message, Side to) {
-  Link& link = links_[to];
-  if (!link.attached)
-    link.waiting.emplace_back(message);
-  else if (link.channel && !link.left)
-    link.channel->send(message);
+// Under the lock. All ranks learn of it by themselves.
+std::optional<int> Ring::who_left(uint32_t sequence) {
+  for (const auto& [rank, exchanges] : left_)
+    if (exchanges <= sequence) return rank;
+  return std::nullopt;
 }
 
-void Ring::take_text(uint32_t sequence, int origin, std::string_view text, std::string_view message) {
-  if (neighbour(next) != origin) pass_on(message, next);
+void Ring::take_text(uint32_t sequence, int origin, std::string_view text) {
   const std::lock_guard lock(mutex_);
   Gather& g = gathers_[sequence];
   g.texts.resize(static_cast<size_t>(size_));
@@ -183,117 +200,202 @@ void Ring::take_text(uint32_t sequence, int origin, std::string_view text, std::
   if (++g.count == size_) changed_.notify_all();
 }
 
-void Ring::on_message(Side from, std::string_view message) {
+void Ring::on_message(Side from, uint64_t number, std::string_view message) {
   Reader r(message);
   switch (static_cast<Type>(r.u8())) {
-    case Type::text: {
-      const uint32_t sequence = r.u32();
-      const int origin = r.i32();
-      if (!r.ok() || origin < 0 || origin >= size_ || origin == rank_) return;
-      take_text(sequence, origin, message.substr(9), message);
-      break;
-    }
     case Type::news: {
-      News n;
-      n.id = r.u64();
-      n.trouble.death = r.u8() != 0;
-      n.trouble.communicator = r.u64();
-      n.trouble.rank = r.i32();
-      n.trouble.code = error_code(r.i32());
-      n.trouble.message = r.text();
-      if (r.ok() && r.at_end()) take_news(n, from);
+      const std::optional<News> n = decode(r);
+      if (n && !(n->trouble.death ? dead_.contains(n->trouble.rank) : seen_.contains(n->id))) {
+        spread(*n);
+        take_news(*n, false);
+      }
       break;
     }
     case Type::goodbye: {
-      links_[from].left = true;
-      if (from != prev) break;
+      if (number == link(from).number) on_goodbye(from);
+      break;
+    }
+    case Type::flood: flood_.take(from, r); break;
+  }
+  if (leaving_) {
+    moved_ = EventLoop::Clock::now();
+    loop_.post([self = shared_from_this()] { self->leave_when_told(); });  // not within a connection's event
+  }
+}
+
+void Ring::on_told(int origin, std::string_view text) {
+  Reader r(text);
+  switch (static_cast<Kind>(r.u8())) {
+    case Kind::text: {
+      has_texts_ = true;
+      if (leaving_ || (watched_ && !told_)) break;
+      if (watched_) {
+        const Told told = told_;  // it may close this ring
+        told(origin, r.rest());
+      } else {
+        untold_.emplace_back(origin, r.rest());
+      }
+      break;
+    }
+    case Kind::news: {
+      if (const std::optional<News> n = decode(r)) take_news(*n, false);
+      break;
+    }
+    case Kind::left: {
+      const uint32_t exchanges = r.u32();
+      if (!r.ok()) break;
       const std::lock_guard lock(mutex_);
-      prev_left_ = true;
+      left_.emplace(origin, exchanges);
       changed_.notify_all();
       break;
     }
   }
 }
 
-void Ring::on_end(Side side, int error) {
-  Link& link = links_[side];
-  SecureChannel::retire(std::move(link.channel));
-  if (link.left || closed_) return;
-  const int who = neighbour(side);
-  News n;
-  n.trouble = {who, Result::remote_error,
-               fmt::format("{} ended without leaving the communicator: its connection to {} was closed{}. "
-                           "Look for its own error message, or a "
-                           "kill (out of memory?) on its host",
-                           describe(who), describe(rank_), error ? " (" + describe_errno(error) + ")" : ""),
-               true};
-  take_news(n, {});
-}
-
 std::string Ring::encode(const News& n) {
   Writer w;
-  w.u8(static_cast<uint8_t>(Type::news)).u64(n.id).u8(n.trouble.death).u64(n.trouble.communicator);
+  w.u64(n.id).u8(n.trouble.death).u64(n.trouble.communicator);
   return w.i32(n.trouble.rank).i32(static_cast<int>(n.trouble.code)).text(n.trouble.message).take();
 }
 
-std::string Ring::farewell(const Bootstrap::Trouble& trouble) { return encode({random_value<uint64_t>(), trouble}); }
+std::optional<Ring::News> Ring::decode(Reader r) {
+  News n;
+  n.id = r.u64();
+  n.trouble.death = r.u8() != 0;
+  n.trouble.communicator = r.u64();
+  n.trouble.rank = r.i32();
+  n.trouble.code = error_code(r.i32());
+  n.trouble.message = r.text();
+  if (!r.ok() || !r.at_end()) return std::nullopt;
+  return n;
+}
 
-void Ring::take_news(const News& n, std::optional<Side> from) {
+std::string Ring::farewell(const Bootstrap::Trouble& trouble) {
+  return Writer().u8(static_cast<uint8_t>(Type::news)).raw(encode({random_value<uint64_t>(), trouble})).take();
+}
+
+std::string Ring::goodbye() { return Writer().u8(static_cast<uint8_t>(Type::goodbye)).take(); }
+
+void Ring::spread(const News& n) { flood_.tell(of_kind(Kind::news, encode(n))); }
+
+void Ring::take_news(const News& n, bool own) {
   if (closed_) return;
-  const bool death = n.trouble.death;
-  if (death ? !dead_.insert(n.trouble.rank).second : !seen_.insert(n.id).second) return;
-  const std::string message = encode(n);
-  for (const Side to : {prev, next})
-    if (from != to) pass_on(message, to);
+  const Bootstrap::Trouble& t = n.trouble;
+  if (t.death) {
+    const bool known = dead_.contains(t.rank), left = left_.contains(t.rank);
+    if (known || left || t.rank < 0 || t.rank >= size_) return;
+    dead_.emplace(t.rank, farewell(t));
+  } else if (!seen_.insert(n.id).second) {
+    return;
+  }
   {
     const std::lock_guard lock(mutex_);
-    if (!failure_ && n.trouble.communicator == 0) failure_ = n.trouble;
+    if (!failure_ && t.communicator == 0) failure_ = t;
     changed_.notify_all();
   }
-  const bool own = !from && !death;
-  if (own) return;
+  if (t.death) is_gone(t.rank);
+  if (own && !t.death) return;
   if (report_) {
     const Report report = report_;  // it may close this ring
-    report(n.trouble);
-  } else {
-    unreported_.push_back(n.trouble);
+    report(t);
+  } else if (!leaving_) {
+    unreported_.push_back(t);
   }
 }
 
-void Ring::watch(Report report) {
+void Ring::tell(std::string_view text) {
+  constexpr size_t kLongest = 1 << 20;
+  if (text.size() > kLongest)
+    fail(Result::invalid_argument, "a text of {} bytes is too long to be told; {} is the most", text.size(), kLongest);
+  loop_.post([self = shared_from_this(), told = of_kind(Kind::text, text)] {
+    if (self->leaving_) return;
+    self->has_texts_ = true;
+    self->flood_.tell(told);
+  });
+}
+
+void Ring::watch(Report report, Told told) {
   loop_.call([&] {
-    if (closed_) return;
+    if (leaving_) return;
     report_ = report;
+    told_ = told;
+    watched_ = true;
+    for (const auto& [origin, text] : std::exchange(untold_, {}))
+      if (!leaving_ && told) told(origin, text);
     for (const Bootstrap::Trouble& t : std::exchange(unreported_, {}))
-      if (!closed_) report(t);
+      if (!leaving_) report(t);
   });
 }
 
 void Ring::announce(const Bootstrap::Trouble& trouble) {
   loop_.post([self = shared_from_this(), news = News{random_value<uint64_t>(), trouble}] {
-    self->take_news(news, {});
+    if (self->leaving_) return;
+    self->spread(news);
+    self->take_news(news, true);
   });
 }
 
-void Ring::close(bool goodbye) {
+void Ring::close(bool goodbye, std::function<void()> ended) {
   // In a call, not posted: a process that exits right afterwards has said it.
   loop_.call([&] {
-    if (std::exchange(closed_, true)) return;
-    for (Link& link : links_) {
-      if (goodbye && link.channel) {
-        link.channel->send(Writer().u8(static_cast<uint8_t>(Type::goodbye)).take());
-        SecureChannel::finish(std::move(link.channel));
-      } else {
-        SecureChannel::retire(std::move(link.channel));
-      }
-    }
+    if (std::exchange(leaving_, true)) return;
+    ended_ = std::move(ended);
     report_ = nullptr;
+    told_ = nullptr;
     unreported_.clear();
-    const std::lock_guard lock(mutex_);
-    if (!failure_)
-      failure_ = Bootstrap::Trouble{rank_, Result::invalid_usage, "this rank has left the communicator"};
-    changed_.notify_all();
+    untold_.clear();
+    tree_.close(goodbye);
+    uint32_t exchanges = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      exchanges = sequence_;
+      if (!failure_) failure_ = Bootstrap::Trouble{rank_, Result::invalid_usage, "this rank has left the communicator"};
+      changed_.notify_all();
+    }
+    if (goodbye) flood_.tell(of_kind(Kind::left, Writer().u32(exchanges).take()));
+    if (!goodbye || !has_texts_) return end(goodbye);
+    moved_ = EventLoop::Clock::now();
+    leave_by_ = moved_ + kLongestLeave;
+    leave_when_told();
   });
+  if (loop_.on_thread()) return;
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return over_; });
+}
+
+// Ranks that pass nothing on are stopped, or their hosts can't be reached.
+void Ring::leave_when_told() {
+  if (closed_) return;
+  const auto now = EventLoop::Clock::now();
+  const bool alone = link(Side::prev).neighbour == rank_ && link(Side::next).neighbour == rank_;
+  const auto until = std::min(moved_ + kNothingMoves, leave_by_);
+  if (alone || given_up_ || flood_.kept() == 0) return end(true);
+  if (now >= until) {
+    log_info(Topic::bootstrap, "{} leaves while {} texts haven't gone round yet: others pass nothing on", describe(rank_), flood_.kept());
+    return end(true);
+  }
+  loop_.cancel(std::exchange(leave_timer_, 0));
+  leave_timer_ = loop_.at(until, [self = shared_from_this()] { self->leave_when_told(); });
+}
+
+void Ring::end(bool goodbye) {
+  if (std::exchange(closed_, true)) return;
+  loop_.cancel(std::exchange(leave_timer_, 0));
+  for (Link& l : links_) {
+    loop_.cancel(std::exchange(l.timer, 0));
+    l.search.reset();
+    if (goodbye && l.channel) {
+      l.channel->send(Ring::goodbye());
+      SecureChannel::finish(std::move(l.channel));
+    } else {
+      SecureChannel::retire(std::move(l.channel));
+    }
+  }
+  for (auto& [number, channel] : std::exchange(fading_, {})) SecureChannel::retire(std::move(channel));
+  if (ended_) std::exchange(ended_, {})();
+  const std::lock_guard lock(mutex_);
+  over_ = true;
+  changed_.notify_all();
 }
 
 }  // namespace muster

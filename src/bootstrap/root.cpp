@@ -4,12 +4,13 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "bootstrap/gather_tree.h"
+#include "base/most_ranks.h"
 
 namespace muster {
 namespace {
 
 constexpr std::chrono::seconds kJoinTime{5};
-constexpr int kMaxRanks = 1 << 20;
 constexpr size_t kMaxName = 255;
 constexpr size_t kMaxFarewell = 1000;
 
@@ -73,7 +74,7 @@ std::optional<Join> Join::decode(std::string_view message) {
   j.version = read_name(r);
   j.roots = r.i32();
   j.root = r.i32();
-  if (!r.ok() || !r.at_end() || j.nranks < 1 || j.nranks > kMaxRanks || j.rank < 0 || j.rank >= j.nranks)
+  if (!r.ok() || !r.at_end() || j.nranks < 1 || j.nranks > kMostRanks || j.rank < 0 || j.rank >= j.nranks)
     return std::nullopt;
   if (j.roots < 1 || j.roots > j.nranks || j.root < 0 || j.root >= j.roots) return std::nullopt;
   const int next = (j.root + 1) % j.roots;
@@ -88,6 +89,9 @@ std::string Answer::encode() const {
   w.u64(next_token);
   write(w, next_host);
   write(w, prev_host);
+  parent.write(w);
+  w.u64(parent_token);
+  write(w, parent_host);
   return w.take();
 }
 
@@ -102,6 +106,9 @@ std::optional<Answer> Answer::decode(std::string_view message) {
   a.next_token = r.u64();
   a.next_host = read_host(r);
   a.prev_host = read_host(r);
+  a.parent = Address::read(r);
+  a.parent_token = r.u64();
+  a.parent_host = read_host(r);
   if (!r.ok() || !r.at_end()) return std::nullopt;
   return a;
 }
@@ -255,6 +262,12 @@ void Root::complete() {
       a.next = next.listener;
       a.next_token = next.token;
       a.next_host = next.host;
+    }
+    if (const auto p = by_rank_.find(tree_parent(rank, roots_, nranks_)); p != by_rank_.end()) {
+      const Join& parent = *members_.at(p->second).join;
+      a.parent = parent.listener;
+      a.parent_token = parent.token;
+      a.parent_host = parent.host;
     }
     if (const auto prev = by_rank_.find((rank + nranks_ - 1) % nranks_); prev != by_rank_.end())
       a.prev_host = members_.at(prev->second).join->host;

@@ -33,7 +33,7 @@ struct Join {
   static std::optional<Join> decode(std::string_view message);
 };
 
-// Root to rank: where the neighbours are, or why there won't be a communicator.
+// Root to rank: where those are that it connects to, or why there won't be a communicator.
 struct Answer {
   Result code = Result::success;
   std::string error;
@@ -41,6 +41,9 @@ struct Answer {
   Address next;
   uint64_t next_token = 0;
   Host next_host, prev_host;
+  Address parent;  // in the tree, see gather_tree.h
+  uint64_t parent_token = 0;
+  Host parent_host;
 
   std::string encode() const;
   static std::optional<Answer> decode(std::string_view message);

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace muster {
@@ -82,29 +83,56 @@ bool wait_for(int fd, short events, Deadline deadline) {
   }
 }
 
-ProcessFd connect_to(const Address& target, const Source& source, Deadline deadline, SocketError& error) {
+Address address_toward(const Address& target) {
+  if (target.kind == Address::Kind::none || target.only_here()) return {};
+  const ProcessFd fd(socket(target.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  socklen_t length = 0;
+  const sockaddr_storage to = target.to_sockaddr(&length);
+  if (!fd || connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), length) != 0) return {};
+  return local_address(fd.get());
+}
+
+void limit_silence(int fd, std::chrono::milliseconds most) {
+  const auto seconds = [](std::chrono::milliseconds t) {
+    return std::max(1, static_cast<int>(std::chrono::floor<std::chrono::seconds>(t).count()));
+  };
+  set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds(most / 3));
+  set(fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds(most / 6));
+  set(fd, IPPROTO_TCP, TCP_KEEPCNT, 4);
+  set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<unsigned>(most.count()));
+}
+
+ProcessFd begin_connect(const Address& target, const Source& source, SocketError& error) {
   ProcessFd s = make_socket(target.family(), error);
   if (!s) return s;
   use_source(s.get(), source, target);
   socklen_t length = 0;
   const sockaddr_storage a = target.to_sockaddr(&length);
-  int e = connect(s.get(), reinterpret_cast<const sockaddr*>(&a), length) == 0 ? 0 : errno;
-  if (e == EINPROGRESS || e == EINTR) {
-    socklen_t size = sizeof e;
-    if (!wait_for(s.get(), POLLOUT, deadline))
-      e = ETIMEDOUT;
-    else if (getsockopt(s.get(), SOL_SOCKET, SO_ERROR, &e, &size) != 0)
-      e = errno;
-  }
-  // A port of this host that nobody listens at can be given to the very socket that connects to it.
-  if (e == 0 && target.kind != Address::Kind::local && local_address(s.get()) == remote_address(s.get()))
-    e = ECONNREFUSED;
-  if (e != 0) {
-    error = {e, "connect"};
+  if (connect(s.get(), reinterpret_cast<const sockaddr*>(&a), length) != 0 && errno != EINPROGRESS && errno != EINTR) {
+    error = {errno, "connect"};
     return ProcessFd();
   }
-  tune_stream(s.get());
   return s;
+}
+
+int end_connect(int fd, const Address& target) {
+  int e = 0;
+  socklen_t size = sizeof e;
+  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &size) != 0) e = errno;
+  // A port of this host that nobody listens at can be given to the very socket that connects to it.
+  if (e == 0 && target.kind != Address::Kind::local && local_address(fd) == remote_address(fd)) e = ECONNREFUSED;
+  if (e == 0) tune_stream(fd);
+  return e;
+}
+
+ProcessFd connect_to(const Address& target, const Source& source, Deadline deadline, SocketError& error) {
+  ProcessFd s = begin_connect(target, source, error);
+  if (!s) return s;
+  const int e = wait_for(s.get(), POLLOUT, deadline) ? end_connect(s.get(), target) : ETIMEDOUT;
+  if (e == 0) return s;
+  error = {e, "connect"};
+  return ProcessFd();
 }
 
 IoStatus send_all(int fd, std::string_view bytes, Deadline deadline) {

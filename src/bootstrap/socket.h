@@ -2,6 +2,7 @@
 // EINTR.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 
@@ -23,8 +24,20 @@ ProcessFd make_socket(int family, SocketError& error);
 ProcessFd listen_at(const Address& at, SocketError& error);
 Address local_address(int fd);
 Address remote_address(int fd);
+// The address of this host from which the kernel's routes lead to `target`; kind none where that says nothing: no route,
+// loopback, a UNIX socket. Sends nothing.
+Address address_toward(const Address& target);
 // Keep-alive and no delay; without effect on UNIX sockets.
 void tune_stream(int fd);
+// An error ends the connection about so long after the other host was last heard of, whether something is under way
+// to it or not. A host whose process is stopped still answers, unless that process has been sent more than it has
+// room for.
+void limit_silence(int fd, std::chrono::milliseconds most);
+
+// The beginning and the end of connect_to: a connection under way, or empty with `error` set; then, once it is
+// writable, what has become of it, as an errno.
+ProcessFd begin_connect(const Address& target, const Source& source, SocketError& error);
+int end_connect(int fd, const Address& target);
 
 // Connects within the deadline, from `source` where that makes sense for this target. Empty with `error` set
 // on failure.

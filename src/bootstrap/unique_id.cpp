@@ -9,7 +9,7 @@
 namespace muster {
 namespace {
 
-constexpr std::string_view kMagic{"\x8dMuster\n", 8};
+constexpr std::string_view kIdMagic{"\x8dMuster\n", 8};
 constexpr size_t kHostBytes = 24;
 constexpr size_t kChecksumBytes = 8;
 constexpr size_t kCheckedBytes = sizeof(UniqueId) - kChecksumBytes;
@@ -26,7 +26,7 @@ UniqueId encode(const IdContent& c) {
   std::string host = c.host.substr(0, kHostBytes - 1);
   host.resize(kHostBytes);
   Writer w;
-  w.raw(kMagic).u16(kProtocolVersion).u8(c.fixed ? kFixed : 0);
+  w.raw(kIdMagic).u16(kProtocolVersion).u8(c.fixed ? kFixed : 0);
   c.root.write(w);
   w.u64(c.place).u32(static_cast<uint32_t>(c.pid)).raw(host).raw(view(c.public_id)).raw(view(c.key));
   std::string all = w.take();
@@ -46,7 +46,7 @@ IdContent decode(const UniqueId& id) {
   if (std::all_of(all.begin(), all.end(), [](char c) { return c == 0; }))
     fail(Result::invalid_argument, "the unique id is all zeros: it was never filled in. {}", remedy);
   Reader r(all);
-  if (r.raw(kMagic.size()) != kMagic)
+  if (r.raw(kIdMagic.size()) != kIdMagic)
     fail(Result::invalid_argument, "the unique id is garbage: it doesn't begin as one. {}", remedy);
   if (const uint16_t version = r.u16(); version != kProtocolVersion)
     fail(

@@ -7,7 +7,7 @@
 
 namespace muster {
 
-constexpr uint16_t kProtocolVersion = 1;  // of everything that travels between bootstraps
+constexpr uint16_t kProtocolVersion = 2;  // of everything that travels between bootstraps
 
 struct IdContent {
   Address root;        // where the ranks meet; kind none: a group of one

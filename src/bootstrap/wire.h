@@ -49,6 +49,7 @@ class Reader {
     in_.remove_prefix(bytes);
     return r;
   }
+  std::string_view rest() { return raw(in_.size()); }
   std::string text() { return std::string(raw(u32())); }
   bool ok() const { return ok_; }
   bool at_end() const { return in_.empty(); }

@@ -31,9 +31,9 @@ CallTimes& CallTimes::of_process() {
   return *times;
 }
 
-void CallTimes::add(const std::shared_ptr<Segment>& segment, int rank) {
+void CallTimes::add(const std::shared_ptr<Segment>& segment, int place) {
   const std::lock_guard lock(mutex_);
-  places_.push_back({segment, rank});
+  places_.push_back({segment, place});
   if (!std::exchange(looking_, true)) Service::get().loop().post([this] { look(); });
 }
 
@@ -44,7 +44,7 @@ void CallTimes::look() {
   std::erase_if(places_, [&](const Place& p) {
     std::shared_ptr<Segment> segment = p.segment.lock();
     if (!segment) return true;
-    note_times(segment->control(p.rank), std::chrono::nanoseconds(now.time_since_epoch()).count());
+    note_times(segment->control(p.place), std::chrono::nanoseconds(now.time_since_epoch()).count());
     held.push_back(std::move(segment));
     return false;
   });

@@ -15,12 +15,12 @@ class CallTimes {
  public:
   static CallTimes& of_process();
   // Until nobody else holds the segment.
-  void add(const std::shared_ptr<Segment>& segment, int rank);
+  void add(const std::shared_ptr<Segment>& segment, int place);
 
  private:
   struct Place {
     std::weak_ptr<Segment> segment;
-    int rank;
+    int place;
   };
   CallTimes() = default;
   void look();

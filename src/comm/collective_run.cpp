@@ -3,19 +3,27 @@
 #include <algorithm>
 #include <thread>
 
+#include "comm/gpu_calls.h"
+#include "comm/gpu_setting.h"
+#include "comm/gpu_watch.h"
 #include "comm/mismatch.h"
+#include "comm/places.h"
 
 namespace muster {
 
 using Impl = Communicator::Impl;
 
 CollectiveRun::CollectiveRun(Impl& comm, const Call& call) : comm_(comm), call_(call) {
+  if (call.on_gpu) [[unlikely]] {
+    start_on_gpu();
+    return;
+  }
   plan_ = &comm.plan_for(call);
   if (plan_->row) [[unlikely]]
     began_ = std::chrono::steady_clock::now();
   ++comm.sequence;
   fingerprint_ = (plan_->shape_hash ^ comm.sequence * 0x9e3779b97f4a7c15ULL) & ~kMessageBit;
-  if (comm.segment) comm.publish(plan_->published, fingerprint_);
+  if (comm.own_control) comm.publish(plan_->published, fingerprint_);
   if (call.shape.count == 0) {
     finish();
     return;
@@ -26,6 +34,79 @@ CollectiveRun::CollectiveRun(Impl& comm, const Call& call) : comm_(comm), call_(
     if (plan_->skip) --plan_->skip;
     start_slots();
   }
+}
+
+// The first call tells all ranks where the others' mailboxes are; from then on a call is over when it is on its stream.
+void CollectiveRun::start_on_gpu() {
+  comm_.check_gpu();
+  comm_.require_usable();
+  constexpr uint64_t kOnGpu = 0x6770755f6d656d00;  // a rank that is on host memory made another call
+  if (!call_.gpu_group) {
+    ++comm_.sequence;
+    fingerprint_ = ((CallShapeHash()(call_.shape) ^ kOnGpu) ^ comm_.sequence * 0x9e3779b97f4a7c15ULL) & ~kMessageBit;
+    if (comm_.own_control) comm_.publish(call_.shape, fingerprint_);
+    if (call_.shape.count == 0) {
+      comm_.publish_end();
+      return;
+    }
+  }
+  connecting_ = kOnGpu;
+  require_gpu();
+  connect_gpu();
+}
+
+// Asks for as many rounds of cards as it takes.
+void CollectiveRun::connect_gpu() {
+  GpuRank& gpu = *comm_.gpu_owner;
+  while (!gpu.connected()) {
+    or_all_fail([&] {
+      comm_.gpu_card = gpu.next_card();
+      if (comm_.size == 1)
+        gpu.hear(comm_.gpu_card);
+      else if (!comm_.gpu_exchange)
+        comm_.gpu_exchange = make_exchange(comm_, comm_.gpu_card.size());
+    });
+    if (comm_.size > 1) return exchange(*comm_.gpu_exchange, comm_.gpu_card.data(), comm_.gpu_card.size());
+  }
+  launch_on_gpu();
+}
+
+// What goes wrong here is this rank's trouble only, and the others must not wait.
+template <class F>
+void CollectiveRun::or_all_fail(F f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    comm_.set_error(e.code(), e.what(), true);
+    throw;
+  }
+}
+
+void CollectiveRun::require_gpu() {
+  if (!comm_.gpu_owner)
+    or_all_fail([&] {
+      const GpuLibrary& gpus = *gpu_library();
+      comm_.gpu_owner = gpus.make_rank(gpu_setting(comm_), comm_.inputs, comm_.gpu_device);
+      comm_.gpu.store(comm_.gpu_owner.get());
+      if (comm_.failed()) comm_.gpu_owner->abort();
+      GpuWatch::of_process().add(comm_);
+    });
+}
+
+void CollectiveRun::launch_on_gpu() {
+  or_all_fail([&] {
+    GpuRank& gpu = *comm_.gpu_owner;
+    if (call_.gpu_group) return gpu.launch(*call_.gpu_group);
+    if (is_uneven(call_.shape.coll) && !reduces(call_.shape.coll)) {
+      const auto* input = static_cast<const std::byte*>(call_.send);
+      if (in_place() && is_pairwise(call_.shape.coll)) input = gpu.copy_of(input, buffer_bytes().input, call_.gpu_stream);
+      return gpu.launch(messages_of(call_, input, comm_, fingerprint_));
+    }
+    gpu.launch({call_.shape, call_.uneven ? &call_.uneven->table : nullptr, call_.uneven ? call_.uneven->elements() : 0, call_.send, call_.recv,
+                call_.weight_bits, call_.weight_at, fingerprint_, call_.gpu_stream});
+  });
+  run_.reset();
+  comm_.publish_end();
 }
 
 void CollectiveRun::start_slots() {
@@ -45,11 +126,12 @@ void CollectiveRun::start(const CompiledPlan& plan, WindowTable windows, bool st
     if (comm_.scratch.size() < plan.scratch_bytes) comm_.scratch.resize(plan.scratch_bytes);
     buffers_[kScratch] = comm_.scratch.data();
   }
+  comm_.sent_bytes.add(plan.bytes_sent);
   run_.emplace(plan, buffers_, &fingerprint_, call_.weight_bits, windows, stream_slots);
   if (run_->done()) finish();
 }
 
-InWindows::InWindows(Impl& comm) : flag_(comm.segment ? &comm.segment->control(comm.rank).in_windows : nullptr) {
+InWindows::InWindows(Impl& comm) : flag_(comm.own_control ? &comm.own_control->in_windows : nullptr) {
   if (!flag_) return;
   before_ = flag_->exchange(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -68,7 +150,7 @@ void await_others_leaving(const Impl& comm) noexcept {
   constexpr auto kPatience = std::chrono::seconds(1);
   const auto start = std::chrono::steady_clock::now();
   for (int r = 0; r < comm.size; ++r)
-    while (comm.segment->control(r).in_windows.load(std::memory_order_acquire) != 0 &&
+    while (comm.control(r).in_windows.load(std::memory_order_acquire) != 0 &&
            (comm.ranks[static_cast<size_t>(r)].same_process || std::chrono::steady_clock::now() - start < kPatience))
       std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
@@ -80,11 +162,15 @@ void CollectiveRun::report() {
 
 void CollectiveRun::start_exchange() {
   describe_buffers();
-  comm_.descriptors.resize(static_cast<size_t>(comm_.size) * sizeof(BufferDescriptor));
-  buffers_[kInput] = reinterpret_cast<std::byte*>(&mine_);
+  exchange(*comm_.exchange, &mine_, sizeof mine_);
+}
+
+void CollectiveRun::exchange(const CompiledPlan& plan, void* mine, size_t bytes) {
+  comm_.descriptors.resize(static_cast<size_t>(comm_.size) * bytes);
+  buffers_[kInput] = static_cast<std::byte*>(mine);
   buffers_[kOutput] = comm_.descriptors.data();
   exchanging_ = true;
-  run_.emplace(*comm_.exchange, buffers_, &fingerprint_);
+  run_.emplace(plan, buffers_, call_.on_gpu ? &connecting_ : &fingerprint_);
 }
 
 CollectiveRun::BufferBytes CollectiveRun::buffer_bytes() const {
@@ -123,6 +209,10 @@ void CollectiveRun::describe_buffers() {
 
 void CollectiveRun::finish_exchange() {
   exchanging_ = false;
+  if (call_.on_gpu) {
+    or_all_fail([&] { comm_.gpu_owner->hear(comm_.descriptors); });
+    return connect_gpu();
+  }
   const auto* all = reinterpret_cast<const BufferDescriptor*>(comm_.descriptors.data());
   bool windows = true;
   for (int r = 0; r < comm_.size; ++r) windows = windows && all[r].is_window;

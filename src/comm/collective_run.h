@@ -65,6 +65,12 @@ class CollectiveRun {
   const Call& call() const { return call_; }
 
  private:
+  void start_on_gpu();
+  void require_gpu();
+  void connect_gpu();
+  void launch_on_gpu();
+  template <class F>
+  void or_all_fail(F f);
   void start_slots();
   void start(const CompiledPlan& plan, WindowTable windows, bool stream_slots);
   void finish() {
@@ -77,6 +83,8 @@ class CollectiveRun {
   }
   void report();
   void start_exchange();
+  // `mine`: as many bytes as the plan is for, which all ranks will have of each other in comm_.descriptors.
+  void exchange(const CompiledPlan& plan, void* mine, size_t bytes);
   struct BufferBytes {
     uint64_t input = 0, output = 0;  // that programs may touch; 0 where this rank has none
   };
@@ -89,6 +97,7 @@ class CollectiveRun {
   const Call& call_;
   Communicator::Impl::Plan* plan_ = nullptr;
   uint64_t fingerprint_ = 0;
+  uint64_t connecting_ = 0;  // fingerprint by which GPUs are connected, whatever each rank's first call on them
   std::byte* buffers_[3] = {};
   BufferDescriptor mine_;
   bool exchanging_ = false;

@@ -4,6 +4,7 @@
 
 #include "algorithms/algorithms.h"
 #include "base/error.h"
+#include "comm/gpu_rank.h"
 #include "comm/state.h"
 
 namespace muster {
@@ -28,7 +29,9 @@ const Impl& require_known(const std::shared_ptr<Impl>& impl) {
   return *impl;
 }
 
-Call collective(Coll coll, const void* send, void* recv, size_t count, DataType type, const ReduceOp& op = {}, int root = 0) {
+}  // namespace
+
+Call call_of(Coll coll, const void* send, void* recv, size_t count, DataType type, const ReduceOp& op, int root) {
   Call call;
   call.shape = {coll, type, op.op, root, count};
   call.send = send;
@@ -39,6 +42,24 @@ Call collective(Coll coll, const void* send, void* recv, size_t count, DataType 
     fail(Result::invalid_argument, "{}: the factor of pre_mul_sum is {}, the elements are {}; they must be of one type", name_of(coll),
          name_of(op.scalar_type), name_of(type));
   }
+  return call;
+}
+
+namespace {
+
+// These calls are for host memory.
+void require_host_memory(const Call& call) {
+  const GpuLibrary* const gpus = gpu_library();
+  if (!gpus || !(gpus->holds(call.send) || gpus->holds(call.recv))) [[likely]]
+    return;
+  abandon_group();
+  fail(Result::invalid_usage,
+       "{} of GPU memory isn't in the C++ interface. Call it by NCCL's interface, or copy the data to host memory", name_of(call.shape.coll));
+}
+
+Call on_host(Coll coll, const void* send, void* recv, size_t count, DataType type, const ReduceOp& op = {}, int root = 0) {
+  Call call = call_of(coll, send, recv, count, type, op, root);
+  require_host_memory(call);
   return call;
 }
 
@@ -53,28 +74,28 @@ const std::string& Communicator::name() const {
 bool Communicator::blocking() const { return require(impl_)->blocking; }
 
 void Communicator::all_reduce(const void* send, void* recv, size_t count, DataType type, ReduceOp op, HostStream* stream) {
-  submit(require(impl_), collective(Coll::all_reduce, send, recv, count, type, op), stream);
+  submit(require(impl_), on_host(Coll::all_reduce, send, recv, count, type, op), stream);
 }
 void Communicator::broadcast(const void* send, void* recv, size_t count, DataType type, int root, HostStream* stream) {
-  submit(require(impl_), collective(Coll::broadcast, send, recv, count, type, {}, root), stream);
+  submit(require(impl_), on_host(Coll::broadcast, send, recv, count, type, {}, root), stream);
 }
 void Communicator::reduce(const void* send, void* recv, size_t count, DataType type, ReduceOp op, int root, HostStream* stream) {
-  submit(require(impl_), collective(Coll::reduce, send, recv, count, type, op, root), stream);
+  submit(require(impl_), on_host(Coll::reduce, send, recv, count, type, op, root), stream);
 }
 void Communicator::all_gather(const void* send, void* recv, size_t count, DataType type, HostStream* stream) {
-  submit(require(impl_), collective(Coll::all_gather, send, recv, count, type), stream);
+  submit(require(impl_), on_host(Coll::all_gather, send, recv, count, type), stream);
 }
 void Communicator::reduce_scatter(const void* send, void* recv, size_t count, DataType type, ReduceOp op, HostStream* stream) {
-  submit(require(impl_), collective(Coll::reduce_scatter, send, recv, count, type, op), stream);
+  submit(require(impl_), on_host(Coll::reduce_scatter, send, recv, count, type, op), stream);
 }
 void Communicator::all_to_all(const void* send, void* recv, size_t count, DataType type, HostStream* stream) {
-  submit(require(impl_), collective(Coll::all_to_all, send, recv, count, type), stream);
+  submit(require(impl_), on_host(Coll::all_to_all, send, recv, count, type), stream);
 }
 void Communicator::gather(const void* send, void* recv, size_t count, DataType type, int root, HostStream* stream) {
-  submit(require(impl_), collective(Coll::gather, send, recv, count, type, {}, root), stream);
+  submit(require(impl_), on_host(Coll::gather, send, recv, count, type, {}, root), stream);
 }
 void Communicator::scatter(const void* send, void* recv, size_t count, DataType type, int root, HostStream* stream) {
-  submit(require(impl_), collective(Coll::scatter, send, recv, count, type, {}, root), stream);
+  submit(require(impl_), on_host(Coll::scatter, send, recv, count, type, {}, root), stream);
 }
 
 // --- V-variants ---
@@ -108,38 +129,50 @@ void submit_uneven(const std::shared_ptr<Impl>& comm, Call call, HostStream* str
 
 }  // namespace
 
+void submit_all_gather_v(const std::shared_ptr<Impl>& comm, const Call& call, size_t send_count, std::span<const size_t> recv_counts, std::span<const size_t> displacements, HostStream* stream) {
+  submit_uneven(comm, call, stream, [&](ChunkTable* t) {
+    t->input = {{0, send_count}};
+    t->output = lay_out(Coll::all_gather_v, *comm, {recv_counts, displacements, "recv_counts"}, call.shape.type, true);
+  });
+}
+
+void submit_reduce_scatter_v(const std::shared_ptr<Impl>& comm, const Call& call, std::span<const size_t> recv_counts, HostStream* stream) {
+  submit_uneven(comm, call, stream, [&](ChunkTable* t) {
+    t->input = lay_out(Coll::reduce_scatter_v, *comm, {recv_counts, {}, "recv_counts"}, call.shape.type, false);
+    t->output = {{0, recv_counts[static_cast<size_t>(comm->rank)]}};
+  });
+}
+
+void submit_all_to_all_v(const std::shared_ptr<Impl>& comm, const Call& call, std::span<const size_t> send_counts, std::span<const size_t> send_displacements, std::span<const size_t> recv_counts, std::span<const size_t> recv_displacements, HostStream* stream) {
+  submit_uneven(comm, call, stream, [&](ChunkTable* t) {
+    t->input = lay_out(Coll::all_to_all_v, *comm, {send_counts, send_displacements, "send_counts"}, call.shape.type, false);
+    t->output = lay_out(Coll::all_to_all_v, *comm, {recv_counts, recv_displacements, "recv_counts"}, call.shape.type, true);
+  });
+}
+
 void Communicator::all_gather_v(const void* send, size_t send_count, void* recv, std::span<const size_t> recv_counts,
                                 std::span<const size_t> displacements, DataType type, HostStream* stream) {
-  submit_uneven(require(impl_), collective(Coll::all_gather_v, send, recv, 0, type), stream, [&](ChunkTable* t) {
-    t->input = {{0, send_count}};
-    t->output = lay_out(Coll::all_gather_v, *impl_, {recv_counts, displacements, "recv_counts"}, type, true);
-  });
+  submit_all_gather_v(require(impl_), on_host(Coll::all_gather_v, send, recv, 0, type), send_count, recv_counts, displacements, stream);
 }
 void Communicator::reduce_scatter_v(const void* send, void* recv, std::span<const size_t> recv_counts, DataType type, ReduceOp op,
                                     HostStream* stream) {
-  submit_uneven(require(impl_), collective(Coll::reduce_scatter_v, send, recv, 0, type, op), stream, [&](ChunkTable* t) {
-    t->input = lay_out(Coll::reduce_scatter_v, *impl_, {recv_counts, {}, "recv_counts"}, type, false);
-    t->output = {{0, recv_counts[static_cast<size_t>(impl_->rank)]}};
-  });
+  submit_reduce_scatter_v(require(impl_), on_host(Coll::reduce_scatter_v, send, recv, 0, type, op), recv_counts, stream);
 }
 void Communicator::all_to_all_v(const void* send, std::span<const size_t> send_counts, std::span<const size_t> send_displacements, void* recv,
                                 std::span<const size_t> recv_counts, std::span<const size_t> recv_displacements, DataType type,
                                 HostStream* stream) {
-  submit_uneven(require(impl_), collective(Coll::all_to_all_v, send, recv, 0, type), stream, [&](ChunkTable* t) {
-    t->input = lay_out(Coll::all_to_all_v, *impl_, {send_counts, send_displacements, "send_counts"}, type, false);
-    t->output = lay_out(Coll::all_to_all_v, *impl_, {recv_counts, recv_displacements, "recv_counts"}, type, true);
-  });
+  submit_all_to_all_v(require(impl_), on_host(Coll::all_to_all_v, send, recv, 0, type), send_counts, send_displacements, recv_counts, recv_displacements, stream);
 }
 void Communicator::gather_v(const void* send, size_t send_count, void* recv, std::span<const size_t> recv_counts,
                             std::span<const size_t> displacements, DataType type, int root, HostStream* stream) {
-  submit_uneven(require(impl_), collective(Coll::gather_v, send, recv, 0, type, {}, root), stream, [&](ChunkTable* t) {
+  submit_uneven(require(impl_), on_host(Coll::gather_v, send, recv, 0, type, {}, root), stream, [&](ChunkTable* t) {
     t->input = {{0, send_count}};
     if (impl_->rank == root) t->output = lay_out(Coll::gather_v, *impl_, {recv_counts, displacements, "recv_counts"}, type, true);
   });
 }
 void Communicator::scatter_v(const void* send, std::span<const size_t> send_counts, std::span<const size_t> displacements, void* recv,
                              size_t recv_count, DataType type, int root, HostStream* stream) {
-  submit_uneven(require(impl_), collective(Coll::scatter_v, send, recv, 0, type, {}, root), stream, [&](ChunkTable* t) {
+  submit_uneven(require(impl_), on_host(Coll::scatter_v, send, recv, 0, type, {}, root), stream, [&](ChunkTable* t) {
     if (impl_->rank == root) t->input = lay_out(Coll::scatter_v, *impl_, {send_counts, displacements, "send_counts"}, type, false);
     t->output = {{0, recv_count}};
   });
@@ -151,6 +184,7 @@ void Communicator::send(const void* buffer, size_t count, DataType type, int pee
   call.send = buffer;
   call.peer = peer;
   call.is_send = true;
+  require_host_memory(call);
   submit(require(impl_), call, stream);
 }
 void Communicator::recv(void* buffer, size_t count, DataType type, int peer, HostStream* stream) {
@@ -158,6 +192,7 @@ void Communicator::recv(void* buffer, size_t count, DataType type, int peer, Hos
   call.shape = {Coll::send_recv, type, RedOp::sum, 0, count};
   call.recv = buffer;
   call.peer = peer;
+  require_host_memory(call);
   submit(require(impl_), call, stream);
 }
 
@@ -171,6 +206,7 @@ Result Communicator::async_error(std::string* message) const {
   const Impl& impl = *require(impl_);
   if (!impl.given_up()) {
     if (impl.stage.load(std::memory_order_acquire) == Impl::Stage::making) return Result::in_progress;
+    impl_->check_gpu();
     if (!impl.failed()) return impl.pending.load(std::memory_order_acquire) ? Result::in_progress : Result::success;
   }
   try {

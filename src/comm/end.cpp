@@ -1,7 +1,9 @@
 // How a communicator ends, or rests: finalize, destroy, abort, revoke, suspend and resume.
 #include "base/error.h"
 #include "comm/exchange.h"
+#include "comm/gpu_watch.h"
 #include "comm/problem.h"
+#include "comm/told.h"
 
 namespace muster {
 namespace {
@@ -9,23 +11,34 @@ namespace {
 using Impl = Communicator::Impl;
 using Stage = Impl::Stage;
 
-Deadline deadline_of(const Impl& comm) {
+Deadline deadline_for_calls(const Impl& comm) {
   return comm.timeout.count() > 0 ? Deadline::after(comm.timeout) : Deadline::never();
 }
 
 }  // namespace
 
 Impl::~Impl() {
+  if (fork_generation != muster::fork_generation()) (void)gpu_owner.release();  // the runtime stayed in the parent
   leave();
+  if (gpu_owner) GpuWatch::of_process().remove(*this);
+  gpu_owner.reset();  // after leave(), for others wait until this rank has left
+  if (fork_generation != muster::fork_generation()) (void)transport.release();  // its locks stayed in the parent
   if (!segment || stage.load() == Stage::making || fork_generation != muster::fork_generation()) return;
   segment->leave();
 }
 
 void Impl::leave() noexcept {
   if (!family || fork_generation != muster::fork_generation() || left.exchange(true)) return;
+  if (gpu_owner) {
+    if (failed()) gpu_owner->abort();
+    gpu_owner->leave();
+  }
   if (segment && stage.load() != Stage::making) {
-    segment->control(rank).left.store(1, std::memory_order_release);
-    for (int r = 0; r < size; ++r) segment->control(r).doorbell.ring();
+    // After finalize all calls are done on all ranks; after an error nobody waits for what was sent.
+    if (transport && stage.load() != Stage::finalized && !failed()) transport->drain();
+    own_control->left.store(1, std::memory_order_release);
+    shown->ring_all();
+    tell_left(*this);
   }
   family->leave(*this);
   if (report) report->finish();
@@ -42,7 +55,7 @@ void Communicator::finalize() {
   comm->finalizing = true;
   perform({.of = comm, .made = nullptr, .run = [comm] {
              comm->require_usable();
-             CollectiveExchange(*comm, LifeCall::finalize, deadline_of(*comm)).all_gather({});
+             CollectiveExchange(*comm, LifeCall::finalize, deadline_for_calls(*comm)).all_gather({});
              comm->stage.store(Stage::finalized);
            }});
 }
@@ -89,7 +102,7 @@ void Communicator::suspend() {
   perform({.of = comm, .made = nullptr, .run = [comm] {
              comm->require_usable();
              // When all have come nothing is under way any more.
-             CollectiveExchange(*comm, LifeCall::suspend, deadline_of(*comm)).all_gather({});
+             CollectiveExchange(*comm, LifeCall::suspend, deadline_for_calls(*comm)).all_gather({});
              if (comm->transport) comm->transport->release_data();
              comm->stage.store(Stage::suspended);
            }});
@@ -109,15 +122,16 @@ void Communicator::resume() {
              if (comm->stage.load() != Stage::suspended)
                fail(Result::invalid_usage, "communicator {}: resumed, but it is not suspended", comm->name);
              const std::string problem = problem_in([&] {
-               if (comm->transport) comm->transport->reserve_data();
+               if (comm->transport) comm->transport->near().reserve_data();
              });
              try {
                throw_first(
-                   CollectiveExchange(*comm, LifeCall::resume, deadline_of(*comm)).all_gather(problem));
+                   CollectiveExchange(*comm, LifeCall::resume, deadline_for_calls(*comm)).all_gather(problem));
              } catch (...) {
-               if (comm->transport && problem.empty()) comm->transport->release_data();
+               if (comm->transport && problem.empty()) comm->transport->near().release_data();
                throw;
              }
+             if (comm->transport) comm->transport->reuse();
              comm->stage.store(Stage::ready);
            }});
 }
@@ -126,14 +140,22 @@ MemoryUse Communicator::memory_use() const {
   const Impl& comm = *require(impl_);
   MemoryUse use;
   if (comm.stage.load(std::memory_order_acquire) == Stage::making || !comm.transport) return use;
-  const ShmTransport::Reserved reserved = comm.transport->reserved();
+  const ShmTransport::Reserved reserved = comm.transport->near().reserved();
   use.persistent = reserved.lines + comm.signals.bytes();
-  if (comm.rank == 0)
+  if (comm.shown->place(comm.rank) == 0)
     use.persistent +=
         comm.segment->control_bytes() + (comm.has_boards.load() ? comm.segment->boards_bytes() : 0);
   (comm.stage.load() == Stage::suspended ? use.suspended : use.suspendable) = reserved.data;
+  if (comm.puts()) {  // of several hosts
+    const Network::Memory far = comm.family->network->memory(comm.id);
+    use.persistent += far.kept;
+    use.suspendable += far.rings;
+    use.suspended += far.released;
+  }
   use.total = use.persistent + use.suspendable;
   return use;
 }
+
+BytesSent bytes_sent(const Communicator& communicator) { return require(communicator.impl())->sent_bytes.read(); }
 
 }  // namespace muster

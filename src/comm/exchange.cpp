@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "base/math.h"
-#include "base/process.h"
 #include "comm/mismatch.h"
 #include "comm/part_watch.h"
+#include "comm/told.h"
 #include "comm/whereabouts.h"
 
 namespace muster {
@@ -92,7 +92,8 @@ void Exchange::put(uint64_t stamp, std::string_view rest) {
     note.text[i].store(word, std::memory_order_relaxed);
   }
   note.stamp.store(stamp, std::memory_order_release);
-  for (const int r : ranks_) comm_.segment->control(r).doorbell.ring();
+  tell_board(comm_, kind_, &note);
+  comm_.shown->ring_all();
 }
 
 bool Exchange::read(int rank, uint64_t stamp, std::string* piece, size_t* left) const {
@@ -116,9 +117,13 @@ bool Exchange::all_there() const {
 template <class Done>
 void Exchange::wait(Done done) {
   Watch watch(*this);
-  Doorbell* bell = &comm_.segment->control(comm_.rank).doorbell;
-  Waiter waiter(comm_.wait, {&bell, 1u}, &watch);
-  while (!done()) waiter.pause();
+  Doorbell* bell = &comm_.own_control->doorbell;
+  Waiter waiter(comm_.wait, {&bell, 1u}, &watch, comm_.alarm());
+  while (!done())
+    if (comm_.progress())  // of what others still need for their last call
+      waiter.reset();
+    else
+      waiter.pause();
 }
 
 std::vector<std::string> Exchange::all_gather(std::string_view mine) {
@@ -147,10 +152,9 @@ std::vector<std::string> Exchange::all_gather(std::string_view mine) {
 }
 
 std::string Exchange::absence(int rank) const {
-  if (comm_.segment->control(rank).left.load(std::memory_order_acquire))
+  if (comm_.control(rank).left.load(std::memory_order_acquire))
     return "has destroyed its communicator";
-  const Impl::Rank& peer = comm_.ranks[static_cast<size_t>(rank)];
-  if (!peer.start.empty() && has_ended(peer.pid, peer.start)) return "ended without leaving the communicator";
+  if (comm_.has_ended(rank)) return "ended without leaving the communicator";
   return {};
 }
 
@@ -236,7 +240,9 @@ SurvivorExchange::SurvivorExchange(Impl& comm, LifeCall step, const std::vector<
 SurvivorExchange::~SurvivorExchange() { close(); }
 
 void SurvivorExchange::close() {
-  if (attempt_) board(comm_.rank).open.store(0, std::memory_order_release);
+  if (!attempt_) return;
+  board(comm_.rank).open.store(0, std::memory_order_release);
+  tell_board(comm_, kind_, nullptr);
 }
 
 // Exchanges of different ranks have different numbers, so one number can't be counted by each alone: a rank
@@ -260,6 +266,7 @@ void SurvivorExchange::publish(const std::string& list) {
   Board& mine = board(comm_.rank);
   mine.attempt.store(attempt_, std::memory_order_release);
   mine.open.store(1, std::memory_order_release);
+  tell_board(comm_, kind_, nullptr);
 }
 
 // The first round is for all who are in an attempt of this number, whomever they exclude: so a difference is

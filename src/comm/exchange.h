@@ -29,7 +29,7 @@ class Exchange {
            Deadline deadline);
 
   bool alone() const { return ranks_.size() == 1; }
-  Board& board(int rank) const { return comm_.segment->board(rank, kind_); }
+  Board& board(int rank) const { return comm_.board(rank, kind_); }
   virtual uint64_t next_stamp() = 0;
   virtual bool tripped() const = 0;
   // What is looked at while a note isn't there; throws to end the exchange.

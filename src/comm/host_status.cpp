@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/most_ranks.h"
 #include "base/text.h"
 #include "comm/mismatch.h"
 #include "comm/process_files.h"
@@ -21,9 +22,8 @@ namespace muster {
 namespace {
 
 constexpr auto relaxed = std::memory_order_relaxed;
-constexpr uint32_t kMostRanks = 1 << 20;            // of a communicator
 constexpr uint32_t kMostHere = 1 << 16;             // of them on one host
-constexpr uint64_t kMostBytes = uint64_t{1} << 57;  // what the widest processors can address
+constexpr uint64_t kMostSegmentBytes = uint64_t{1} << 57;  // what the widest processors can address
 constexpr double kSilentSeconds = 5;                // it is heard of once a second
 constexpr double kWaitSeconds = 1;                  // a wait is told of every 20 ms
 constexpr int kMostUnwritten = 1024;                // pages in a row that hold data, but no segment
@@ -56,7 +56,7 @@ std::string trouble_with(const SegmentHead& h, uint64_t offset, uint64_t file_by
   }
   const uint64_t needed = kControlsAt + h.nranks * sizeof(RankControl);
   if (h.head_bytes != sizeof(SegmentHead) || h.control_bytes != sizeof(RankControl) || h.nranks == 0 ||
-      h.nranks > kMostHere || h.bytes < needed || h.bytes > kMostBytes || h.bytes % kSegmentPage != 0)
+      h.nranks > kMostHere || h.bytes < needed || h.bytes > kMostSegmentBytes || h.bytes % kSegmentPage != 0)
     return "its shared memory is damaged: the sizes in it can't be";
   // Only as much of it is in the file as has been used.
   if (needed > file_bytes - offset)
@@ -97,7 +97,7 @@ void find_segments(const HeldFile& file, std::vector<Found>& segments, std::vect
       f.about.id = h.id.load(relaxed);
       f.about.parent = h.parent;
       f.about.name = printable(std::string_view(h.name, strnlen(h.name, sizeof h.name)));
-      if (h.size < h.nranks || h.size > kMostRanks)
+      if (h.size < h.nranks || h.size > static_cast<uint32_t>(kMostRanks))
         return complain(fmt::format(
             "its shared memory is damaged: {} ranks share that of a communicator of {}", h.nranks, h.size));
       f.about.size = static_cast<int>(h.size);

@@ -3,10 +3,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
+#include <set>
 
 #include "base/error.h"
 #include "base/host.h"
 #include "base/log_options.h"
+#include "base/most_ranks.h"
+#include "base/open_files.h"
 #include "base/process.h"
 #include "base/thread.h"
 #include "bootstrap/unique_id.h"
@@ -14,6 +18,8 @@
 #include "comm/card.h"
 #include "comm/host_topology.h"
 #include "comm/init.h"
+#include "comm/init_times.h"
+#include "comm/join_network.h"
 #include "comm/places.h"
 #include "comm/plan_options.h"
 #include "comm/share_memory.h"
@@ -60,7 +66,7 @@ Card introduce(const Options& options) {
   }
   c.set("host", host_name());
   c.set("identity", host_identity(options.text("NCCL_HOSTID")));
-  c.set("machine", host_identity(""));
+  c.set("machine", machine_identity());
   c.set("process", process_token());
   c.set("pid", getpid());
   c.set("pid namespace", pid_namespace());
@@ -96,16 +102,18 @@ void compare_profiles(const std::vector<Card>& cards) {
   require_one_profile(ranks);
 }
 
-// Hosts may be told apart by NCCL_HOSTID on one machine, whose memory they then share.
-void require_one_machine(const std::vector<Card>& cards) {
-  for (size_t r = 1; r < cards.size(); ++r)
-    if (cards[r].text("identity") != cards[0].text("identity") && cards[r].text("machine") != cards[0].text("machine"))
-      fail(Result::invalid_usage,
-           "no transport between rank 0 (host {}, identity {}) and rank {} (host {}, identity {}): this "
-           "build moves data through the memory of one machine only. Start all ranks on one, and give "
-           "containers on it the same NCCL_HOSTID",
-           cards[0].text("host"), cards[0].text("identity"), r, cards[r].text("host"),
-           cards[r].text("identity"));
+// By rank, a name that is equal on ranks that share memory. NCCL_SHM_DISABLE=1 on one rank of a host keeps its processes
+// apart; what is asked for on one is done on all.
+std::vector<std::string> memory_names(const std::vector<Card>& cards) {
+  std::set<std::string> apart;
+  for (const Card& c : cards)
+    if (c.text("shm") == "0") apart.insert(c.text("identity"));
+  std::vector<std::string> names;
+  for (const Card& c : cards) {
+    names.push_back(c.text("identity"));
+    if (apart.contains(names.back())) names.back() += " process " + c.text("process");
+  }
+  return names;
 }
 
 Profile read_profile(const Card& c, const std::string& numbering) {
@@ -129,19 +137,19 @@ Profile read_profile(const Card& c, const std::string& numbering) {
 }
 
 void find_hosts(Impl& impl, const std::vector<Card>& cards, Deadline deadline) {
-  std::vector<std::string> identities, names;
-  for (const Card& c : cards) {
-    identities.push_back(c.text("identity"));
-    names.push_back(c.text("host"));
-  }
+  std::vector<std::string> names;
+  for (const Card& c : cards) names.push_back(c.text("host"));
   const auto look = [&] { return host_topology(impl.options); };
-  impl.family->hosts = agree_on_cluster(impl.family->bootstrap(), identities, names, look, deadline);
+  impl.family->hosts = agree_on_cluster(impl.family->bootstrap(), memory_names(cards), names, look, deadline);
   dump_topology(impl.options, impl.rank);
   log_info(Topic::graph, "communicator {}: {}", impl.name, summary(impl.family->hosts));
 }
 
+// Descriptors of a rank that doesn't grow with their number: neighbours in the ring and the tree, shared memory, events.
+constexpr size_t kOwnFiles = 48;
+
 // The ranks have met.
-void join(const std::shared_ptr<Impl>& impl, Deadline deadline) {
+void join(const std::shared_ptr<Impl>& impl, InitTimes& times, Deadline deadline) {
   Bootstrap& bootstrap = impl->family->bootstrap();
   Card mine = introduce(impl->options);
   mine.set("=the contents of MUSTER_PROGRAM", load_programs(*impl));
@@ -156,33 +164,41 @@ void join(const std::shared_ptr<Impl>& impl, Deadline deadline) {
   compare(cards);
   compare_profiles(cards);
   apply_plan_options(impl->options, impl->config, impl->inputs);
-  require_one_machine(cards);
+  times.end("exchange");
   find_hosts(*impl, cards, deadline);
+  times.end("topology");
 
-  const std::string& numbering = cards[static_cast<size_t>(impl->rank)].text("pid namespace");
-  for (const Card& c : cards) impl->family->profiles.push_back(read_profile(c, numbering));
+  const Card& own = cards[static_cast<size_t>(impl->rank)];
+  std::map<std::string, int> machines;
+  for (size_t r = 0; r < cards.size(); ++r) {
+    const Card& c = cards[r];
+    const bool same_machine = c.text("machine") == own.text("machine");
+    Profile p = read_profile(c, same_machine ? own.text("pid namespace") : "");
+    p.memory = impl->family->hosts.host_of[r];
+    p.machine = machines.try_emplace(c.text("machine"), static_cast<int>(machines.size())).first->second;
+    p.arena = c.number<size_t>("arena");
+    impl->family->profiles.push_back(std::move(p));
+  }
+  if (impl->family->hosts.cluster->host_count() > 1) join_network(*impl->family, impl->options, deadline);
+  times.end("network");
   take_places(*impl);
   PlanInputs& in = impl->inputs;
   impl->family->any_tuner =
       std::any_of(cards.begin(), cards.end(), [](const Card& c) { return c.number("tuner") != 0; });
   if (impl->family->any_tuner) make_room_for_tuner(in);
-  in.windows = std::all_of(cards.begin(), cards.end(), [](const Card& c) { return c.number("arena") != 0; });
-  if (!in.same_process)
-    for (size_t r = 0; r < cards.size(); ++r)
-      if (cards[r].text("shm") == "0")
-        fail(Result::invalid_usage,
-             "rank {} (host {}) has NCCL_SHM_DISABLE=1, and this build has no other transport between "
-             "processes. Unset it",
-             r, cards[r].text("host"));
   enable_asymmetric_fence();
-  share_memory(*impl, cards, deadline);
+  times.end("places");
+  share_memory(*impl, deadline);
+  times.end("shared memory");
   introduce_rank(*impl, nullptr);
   start_tuner(*impl);
+  times.end("plan");
   impl->family->segment = impl->segment;
   impl->family->enter(impl);
   Family::watch(impl->family);
   // Nobody makes calls before everybody watches and can be reached.
   agree(bootstrap, "", deadline);
+  times.end("all ready");
 }
 
 void meet(const std::shared_ptr<Impl>& impl, const std::vector<UniqueId>& ids) {
@@ -190,7 +206,10 @@ void meet(const std::shared_ptr<Impl>& impl, const std::vector<UniqueId>& ids) {
   start_logging(impl->options, impl->rank == 0);
   const Deadline deadline =
       Deadline::after(impl->options.seconds("MUSTER_INIT_TIMEOUT")).or_when(impl->cancelled);
+  InitTimes times;
+  if (impl->size > 1) make_room_for_open_files(kOwnFiles + static_cast<size_t>(impl->size));  // all come to the root at once
   auto bootstrap = Bootstrap::connect(ids, impl->size, impl->rank, impl->options, deadline);
+  times.end("meet");
   impl->id = bootstrap->communicator_id();
   impl->family = std::make_shared<Family>(std::move(bootstrap), impl->id);
   impl->name = impl->config.name.empty() ? fmt::format("{:08x}", impl->id & 0xffffffff) : impl->config.name;
@@ -207,7 +226,7 @@ void meet(const std::shared_ptr<Impl>& impl, const std::vector<UniqueId>& ids) {
       impl->family->enter(impl);
       dump_topology(impl->options, impl->rank);
     } else {
-      join(impl, deadline);
+      join(impl, times, deadline);
     }
   } catch (const std::exception& e) {
     // The others wait for this rank and shall learn why it doesn't come. All of them report what was told
@@ -222,14 +241,17 @@ void meet(const std::shared_ptr<Impl>& impl, const std::vector<UniqueId>& ids) {
   }
   log_info(Topic::init, "communicator {}: rank {} of {} on {} cores, {}", impl->name, impl->rank, impl->size,
            impl->inputs.cores,
-           impl->inputs.same_process ? "threads of one process" : "processes of one host");
+           impl->inputs.same_process ? std::string("threads of one process")
+           : !impl->inputs.placement ? std::string("processes of one host")
+                                     : fmt::format("{} of them on this host, to others by {}", impl->segment->geometry().nranks,
+                                                   impl->family->network->name()));
+  if (impl->size > 1) log_info(Topic::init, "communicator {}: rank {} took {}", impl->name, impl->rank, times.text());
   if (const std::string& file = impl->family->tuning.file; !file.empty()) log_info(Topic::tuning, "communicator {}: plans are chosen by {}", impl->name, file);
   impl->complete();
 }
 
 // Checked at once, so that rank and size can be asked while the ranks meet.
 std::shared_ptr<Impl> begin(int nranks, int rank, const Config& config, Options options) {
-  constexpr int kMostRanks = 1 << 20;
   if (nranks < 1 || nranks > kMostRanks)
     fail(Result::invalid_argument, "a communicator of {} ranks: 1 to {} are possible", nranks, kMostRanks);
   if (rank < 0 || rank >= nranks) fail(Result::invalid_argument, "rank {} is not in 0..{}", rank, nranks - 1);

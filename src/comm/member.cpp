@@ -64,6 +64,22 @@ void require_equal_configs(const Impl& parent, const std::vector<int>& ranks,
            parent.rank_name(ranks[i]), wishes[i].min_channels, wishes[i].max_channels);
 }
 
+// What the first of a child's ranks on each host says: the room there. The first of all gives the child its number.
+struct Allotment {
+  Segment::Room room;
+  std::string problem;
+
+  std::string write() const { return Writer().u64(room.number).u64(room.offset).text(problem).take(); }
+  static Allotment read(const std::string& text) {
+    Reader r(text);
+    Allotment a;
+    a.room.number = r.u64();
+    a.room.offset = r.u64();
+    a.problem = r.text();
+    return a;
+  }
+};
+
 // `members`: ranks of the parent, in the child's order.
 void describe_child(const Impl& parent, Impl& child, const std::vector<int>& members) {
   child.size = static_cast<int>(members.size());
@@ -76,7 +92,6 @@ void describe_child(const Impl& parent, Impl& child, const std::vector<int>& mem
   apply_plan_options(child.options, child.config, child.inputs);
   take_places(child);
   if (child.family->any_tuner) make_room_for_tuner(child.inputs);
-  child.inputs.windows = parent.inputs.windows;
   for (size_t i = 0; i < members.size(); ++i) {
     const Impl::Rank& theirs = parent.ranks[static_cast<size_t>(members[i])];
     child.ranks[i].arena = theirs.arena;
@@ -84,15 +99,19 @@ void describe_child(const Impl& parent, Impl& child, const std::vector<int>& mem
   }
 }
 
-void join(const Impl& parent, const std::shared_ptr<Impl>& child, const Segment::Geometry& geometry,
-          const Segment::Room& room) {
-  child->id = hash_combine(child->family->id(), room.number);
-  child->name =
-      child->config.name.empty() ? fmt::format("{}.{}", parent.name, room.number) : child->config.name;
+// The first of its ranks on this rank's host.
+int first_here(const Impl& comm) {
+  return static_cast<int>(std::ranges::find_if(comm.ranks, [](const Impl::Rank& k) { return k.here; }) - comm.ranks.begin());
+}
+
+void join(const Impl& parent, const std::shared_ptr<Impl>& child, uint64_t number, const Segment::Room& room) {
+  child->id = hash_combine(child->family->id(), number);
+  child->name = child->config.name.empty() ? fmt::format("{}.{}", parent.name, number) : child->config.name;
   if (child->size > 1) {
-    child->segment =
-        segments().get(child->id, [&] { return Segment::map(geometry, *child->family->segment, room); });
-    child->transport = std::make_unique<ShmTransport>(child->segment, child->rank);
+    const uint64_t key = hash_combine(child->id, static_cast<uint64_t>(first_here(*child)));
+    publish_in(*child, segments().get(key, [&] {
+      return Segment::map(segment_geometry(*child), *child->family->segment, room);
+    }));
     introduce_rank(*child, &parent);
   }
   start_tuner(*child);
@@ -127,30 +146,27 @@ void make_member(Exchange& exchange, Impl& parent, const std::shared_ptr<Impl>& 
     members.push_back(exchange.ranks()[i]);
     members_wishes.push_back(wishes[i]);
   }
-  const bool leads = child && members[0] == parent.rank;
-
-  Segment::Room room;
-  Segment::Geometry geometry;
-  std::string problem = problem_in([&] {
+  Allotment own;
+  bool leads = false;  // this host's ranks
+  own.problem = problem_in([&] {
     if (!child) return;
     describe_child(parent, *child, members);
     require_equal_configs(parent, members, members_wishes);
-    geometry = {child->size, child->inputs.lanes + 1, child->inputs.slot_bytes, child->inputs.message_bytes};
-    if (leads) room = child->family->allot(geometry);
+    leads = first_here(*child) == child->rank;
+    if (leads) own.room = child->family->allot(child->size > 1 ? segment_geometry(*child) : Segment::Geometry{});
   });
-  const std::vector<std::string> rooms =
-      exchange.all_gather(Writer().u64(room.number).u64(room.offset).text(problem).take());
+  const std::vector<std::string> rooms = exchange.all_gather(own.write());
+  std::string problem;
   problems.clear();
   if (child) {
+    std::vector<Allotment> allotted;
     for (const size_t i : order) {
-      Reader r(rooms[i]);
-      const Segment::Room theirs{r.u64(), r.u64()};
-      if (i == order[0]) room = theirs;
-      problems.push_back(r.text());
+      allotted.push_back(Allotment::read(rooms[i]));
+      problems.push_back(allotted.back().problem);
     }
     problem = problem_in([&] {
       throw_first(problems);
-      join(parent, child, geometry, room);
+      join(parent, child, allotted[0].room.number, allotted[static_cast<size_t>(first_here(*child))].room);
     });
   }
   const std::vector<std::string> ends = exchange.all_gather(problem);
@@ -164,6 +180,7 @@ void make_member(Exchange& exchange, Impl& parent, const std::shared_ptr<Impl>& 
     child->family->leave(*child);
     child->tuner.reset();
     child->transport.reset();
+    child->own_control = nullptr;
     if (leads && child->segment) child->segment->discard();
     child->segment.reset();
     child->family.reset();

@@ -1,6 +1,9 @@
 #include "comm/mismatch.h"
 
+#include <thread>
+
 #include "base/error.h"
+#include "comm/told.h"
 
 namespace muster {
 namespace {
@@ -24,9 +27,25 @@ CallShape shape_of(const LedgerEntry& e) {
 
 uint64_t message_fingerprint(const MessageSize& m) { return kMessageBit | static_cast<uint64_t>(m.type) << kTypeShift | m.count; }
 
+std::string message_mismatch(const Impl& comm, const FingerprintMismatch& m) {
+  return fmt::format("communicator {}: a message from {} to {} doesn't match: sent were {}, the receive is for {}. Counts and types of a send "
+                     "and its receive must be equal",
+                     comm.name, comm.rank_name(m.peer), comm.rank_name(comm.rank), describe_message(m.found), describe_message(m.expected));
+}
+
 void raise(Impl& comm, Result code, const std::string& message) {
   comm.set_error(code, message, true);
   comm.throw_error();  // another rank may have been first; then everybody reports what that one found
+}
+
+void raise_broken(Impl& comm, const Error& why) {
+  // A connection breaks when its other end dies, and the helper threads soon know more: who died.
+  constexpr auto kPatience = std::chrono::seconds(1);
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (why.code() == Result::remote_error && !comm.failed() && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (comm.failed()) comm.throw_error();
+  raise(comm, why.code(), fmt::format("communicator {}: {}", comm.name, why.what()));
 }
 
 void raise_no_memory(Impl& comm, const Call& call) {
@@ -45,11 +64,10 @@ void raise_call_mismatch(Impl& comm, const std::string& mine, int peer, const st
 std::string PublishedCall::text() const { return fmt::format("{} as call {}", to_string(shape), sequence); }
 
 std::optional<PublishedCall> published_call(const Impl& comm, int rank, uint64_t sequence) {
-  const LedgerEntry& e = comm.segment->control(rank).ledger[sequence % kLedgerEntries];
-  if (e.sequence.load(std::memory_order_acquire) != sequence) return {};
-  const PublishedCall call{shape_of(e), sequence, e.fingerprint.load(std::memory_order_relaxed)};
-  std::atomic_thread_fence(std::memory_order_acquire);
-  if (e.sequence.load(std::memory_order_relaxed) != sequence) return {};  // overwritten meanwhile
+  const auto entry = comm.control(rank).ledger[sequence % kLedgerEntries].read();
+  if (!entry || entry->sequence != sequence) return {};
+  PublishedCall call{unpacked(entry->shape), sequence, entry->fingerprint};
+  call.shape.count = entry->count;
   return call;
 }
 
@@ -75,12 +93,25 @@ std::string text_beside(const Call& mine, const PublishedCall& theirs) {
                     comm.rank_name(comm.rank), m.expected ^ fingerprint));
 }
 
+namespace {
+
+// Of a rank on another host only what it told is known, and it is told when somebody asks.
+void ask_for_calls(Impl& comm, int peer, uint64_t sequence) {
+  if (comm.shown->is_here(peer)) return;
+  constexpr auto kPatience = std::chrono::seconds(2);
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  tell_calls(comm, true);
+  while (!published_call(comm, peer, sequence) && comm.control(peer).entered.load(std::memory_order_relaxed) < sequence + kLedgerEntries && !comm.failed() &&
+         std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+}
+
+}  // namespace
+
 void raise_mismatch(Impl& comm, const FingerprintMismatch& m, const Call* call, uint64_t now) {
   if ((m.expected & kMessageBit) || !call)
-    raise(comm, Result::invalid_usage,
-          fmt::format("communicator {}: a message from {} to {} doesn't match: sent were {}, the receive is for {}. Counts and types of a send "
-                      "and its receive must be equal",
-                      comm.name, comm.rank_name(m.peer), comm.rank_name(comm.rank), describe_message(m.found), describe_message(m.expected)));
+    raise(comm, Result::invalid_usage, message_mismatch(comm, m));
+  ask_for_calls(comm, m.peer, now);
   // Where nobody waited for anybody, calls parted earlier than it shows.
   for (uint64_t s = now > kLedgerEntries ? now - kLedgerEntries + 1 : 1; s <= now; ++s) {
     const auto mine = published_call(comm, comm.rank, s), theirs = published_call(comm, m.peer, s);

@@ -14,6 +14,9 @@ namespace muster {
 inline constexpr uint64_t kMessageBit = uint64_t{1} << 63;
 uint64_t message_fingerprint(const MessageSize& m);
 
+// Of a send and a receive.
+std::string message_mismatch(const Communicator::Impl& comm, const FingerprintMismatch& m);
+
 CallShape shape_of(const LedgerEntry& entry);
 // A call as its rank published it.
 struct PublishedCall {
@@ -32,6 +35,8 @@ std::string text_beside(const Call& mine, const PublishedCall& theirs);
 
 // All of these make what they throw the communicator's error, unless another rank was first: then they throw that one's.
 [[noreturn]] void raise(Communicator::Impl& comm, Result code, const std::string& message);
+// For what a call throws that is under way; a network says so that a connection is lost.
+[[noreturn]] void raise_broken(Communicator::Impl& comm, const Error& why);
 [[noreturn]] void raise_no_memory(Communicator::Impl& comm, const Call& call);
 [[noreturn]] void raise_call_mismatch(Communicator::Impl& comm, const std::string& mine, int peer, const std::string& theirs);
 // `call`: the collective under way, this rank's call `sequence`; null if a message of send and recv was met.

@@ -28,6 +28,8 @@ void require_peer(const Impl& comm, Kind kind, int peer) {
          comm.size - 1);
 }
 
+uint32_t number_of(Signal s) { return static_cast<uint32_t>(s.context * kSignalsPerContext + s.index); }
+
 void require_signal(const Impl& comm, Kind kind, Signal s) {
   if (s.index < 0 || s.index >= kSignalsPerContext)
     fail(Result::invalid_argument, "{} on rank {}: signal {} is not in 0..{}", name_of(kind), comm.rank,
@@ -57,8 +59,23 @@ void require_room(const Impl& comm, const OneSided& call) {
         Result::invalid_argument,
         "put_signal on rank {}: {} bytes at offset {} leave rank {}'s part of the window, which has {} bytes",
         comm.rank, call.bytes, call.offset, call.peer, room);
+  const bool here = !comm.shown || comm.shown->is_here(call.peer);
+  if (call.bytes && here && !w.ranges[static_cast<size_t>(call.peer)].base && !comm.ranks[static_cast<size_t>(call.peer)].arena_base)
+    fail(Result::invalid_usage,
+         "put_signal on rank {}: {} is another process of this host, and ranks don't map each other's memory. At most {} ranks do, with MUSTER_WINDOWS=1 and "
+         "a limit on address space (ulimit -v) that allows it",
+         comm.rank, comm.rank_name(call.peer), kMostDirect);
+  if (call.bytes && here && !w.ranges[static_cast<size_t>(call.peer)].base)
+    fail(Result::invalid_usage,
+         "put_signal on rank {}: {}'s part of the window is not in one allocation of mem_alloc (ncclMemAlloc), so other processes can't reach it. "
+         "Allocate it with it",
+         comm.rank, comm.rank_name(call.peer));
   if (call.bytes && !call.source)
     fail(Result::invalid_argument, "put_signal on rank {}: source is null", comm.rank);
+  const GpuLibrary* const gpus = gpu_library();
+  if (gpus && (gpus->holds(call.source) || gpus->holds(w.ranges[static_cast<size_t>(call.peer)].base)))
+    fail(Result::invalid_usage, "put_signal on rank {}: the source or the window of rank {} is GPU memory; one-sided calls are for host memory. "
+         "Send and receive it (ncclSend, ncclRecv)", comm.rank, call.peer);
 }
 
 void submit(const std::shared_ptr<Impl>& impl, const OneSided& call, HostStream* stream) {
@@ -118,20 +135,35 @@ void OneSidedRun::next() {
 
 bool OneSidedRun::advance() {
   if (comm_.failed()) comm_.throw_error();
-  return call().kind == Kind::wait_signal ? advance_wait() : advance_signal();
+  bool moved = false;
+  if (FarPuts* const puts = comm_.puts()) {
+    puts->open();
+    moved = comm_.progress();
+  }
+  return (call().kind == Kind::wait_signal ? advance_wait() : advance_signal()) || moved;
 }
 
 bool OneSidedRun::advance_signal() {
   const int peer = call().peer;
-  Segment* segment = comm_.segment.get();
-  if (segment && segment->control(peer).left.load(std::memory_order_acquire))
+  if (comm_.shown && comm_.control(peer).left.load(std::memory_order_acquire))
     raise(comm_, Result::remote_error,
           fmt::format("communicator {}: {} has destroyed its communicator, and {} calls {}", comm_.name,
                       comm_.rank_name(peer), comm_.rank_name(comm_.rank), what()));
+  if (is_far(peer)) {
+    const OneSided& c = call();
+    const FarPuts::Put put{peer, number_of(c.signal), c.window ? c.window->number : 0, c.offset, c.bytes, c.source};
+    const bool moved = comm_.puts()->send(put, &copied_);
+    if (copied_ > c.bytes + 1) {
+      comm_.sent_bytes.add({.network = c.bytes});
+      next();
+    }
+    return moved;
+  }
   if (copied_ < call().bytes) copy_part();
   if (copied_ < call().bytes) return true;
   counter_of(comm_.rank, peer, call().signal).fetch_add(1, std::memory_order_release);
-  if (segment) segment->control(peer).doorbell.ring();
+  if (comm_.shown) comm_.control(peer).doorbell.ring();
+  if (peer != comm_.rank) comm_.sent_bytes.add({.direct = call().bytes});
   next();
   return true;
 }
@@ -147,12 +179,16 @@ void OneSidedRun::copy_part() {
 }
 
 std::atomic<uint64_t>& OneSidedRun::counter_of(int from, int to, Signal s) {
-  return comm_.signals.counter(comm_.segment.get(), comm_.rank, from, to, s);
+  const auto place = [&](int r) { return comm_.shown ? comm_.shown->place(r) : 0; };
+  return comm_.signals.counter(comm_.segment.get(), place(comm_.rank), place(from), place(to), s);
 }
 
-bool OneSidedRun::has_come(const SignalWait& w) {
-  return counter_of(w.peer, comm_.rank, w.signal).load(std::memory_order_acquire) >=
-         static_cast<uint64_t>(w.count);
+// On another host.
+bool OneSidedRun::is_far(int rank) const { return comm_.puts() && !comm_.shown->is_here(rank); }
+
+uint64_t OneSidedRun::come(const SignalWait& w) {
+  if (is_far(w.peer)) return comm_.puts()->signals(w.peer, number_of(w.signal));
+  return counter_of(w.peer, comm_.rank, w.signal).load(std::memory_order_acquire);
 }
 
 bool OneSidedRun::advance_wait() {
@@ -169,19 +205,22 @@ bool OneSidedRun::advance_wait() {
              comm_.name, comm_.rank_name(comm_.rank), what());
       return waited_ != before;
     }
-    counter_of(w.peer, comm_.rank, w.signal)
-        .fetch_sub(static_cast<uint64_t>(w.count), std::memory_order_relaxed);
+    if (is_far(w.peer))
+      comm_.puts()->take_signals(w.peer, number_of(w.signal), static_cast<uint64_t>(w.count));
+    else
+      counter_of(w.peer, comm_.rank, w.signal).fetch_sub(static_cast<uint64_t>(w.count), std::memory_order_relaxed);
   }
   next();
   return true;
 }
 
 void OneSidedRun::check(std::chrono::nanoseconds waited) {
-  if (call().kind != Kind::wait_signal) return;
-  const SignalWait& w = call().waits[waited_];
-  note_wait(comm_, RankWait::signals, w.peer, waited);
-  require_present(comm_, w.peer, what(), [&] { return !has_come(w); });
-  check_time(comm_, what(), fmt::format(", waiting for {}", comm_.rank_name(w.peer)), waited, &next_warning_);
+  const SignalWait* const w = call().kind == Kind::wait_signal ? &call().waits[waited_] : nullptr;
+  const int peer = w ? w->peer : call().peer;
+  if (!w && !is_far(peer)) return;  // that waits for nobody
+  note_wait(comm_, RankWait::signals, peer, waited);
+  require_present(comm_, peer, what(), &absent_);
+  check_time(comm_, what(), fmt::format(", waiting for {}", comm_.rank_name(peer)), waited, &next_warning_);
 }
 
 std::string OneSidedRun::what() {
@@ -191,7 +230,7 @@ std::string OneSidedRun::what() {
                        c.kind == Kind::put_signal ? fmt::format("{} bytes, ", c.bytes) : "", c.peer,
                        c.signal.index, c.signal.context);
   const SignalWait& w = c.waits[waited_];
-  const uint64_t here = counter_of(w.peer, comm_.rank, w.signal).load(std::memory_order_relaxed);
+  const uint64_t here = come(w);
   return fmt::format("wait_signal({} of signal {}, context {}, from rank {}; {} {} come)", w.count,
                      w.signal.index, w.signal.context, w.peer, here, here == 1 ? "has" : "have");
 }

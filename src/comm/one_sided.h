@@ -48,15 +48,18 @@ class OneSidedRun {
   bool advance_wait();
   void copy_part();
   std::atomic<uint64_t>& counter_of(int from, int to, Signal s);
-  bool has_come(const SignalWait& w);
+  bool is_far(int rank) const;
+  uint64_t come(const SignalWait& w);  // of its signal, and not taken yet
+  bool has_come(const SignalWait& w) { return come(w) >= static_cast<uint64_t>(w.count); }
   std::string what();
 
   Communicator::Impl& comm_;
   const std::span<const OneSided> calls_;
   size_t next_ = 0;
-  size_t copied_ = 0;  // bytes of the put under way
+  uint64_t copied_ = 0;  // bytes of the put under way, as FarPuts::send counts for other hosts
   size_t waited_ = 0;  // entries of the wait under way that are complete
   std::chrono::nanoseconds next_warning_{0};
+  int absent_ = -1;
 };
 
 }  // namespace muster

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <optional>
 #include <string>
 
@@ -12,8 +11,9 @@
 namespace muster {
 
 // Whoever waits for one rank looks at these. `what`: the call that waits. Both raise the communicator's error.
-// A rank that has left, or whose process has ended, sends nothing more. still_waiting(): nothing came that it had sent before.
-void require_present(Communicator::Impl& comm, int late, const std::string& what, const std::function<bool()>& still_waiting);
+// A rank that has left, or whose process has ended, sends nothing more; what it had sent before is here when that is seen, so
+// that one more pass finds it. *absent: who was seen to be gone in the last look, -1 at first.
+void require_present(Communicator::Impl& comm, int late, const std::string& what, int* absent);
 // Ends the wait when its time is over, and warns of a long one. `who`: ", waiting for ..." or nothing; *next_warning: 0 at first.
 void check_time(Communicator::Impl& comm, const std::string& what, const std::string& who, std::chrono::nanoseconds waited,
                 std::chrono::nanoseconds* next_warning);
@@ -38,13 +38,17 @@ class PartWatch {
   bool in_messages() const { return messages_ && *messages_ && !(*messages_)->done(); }
   int waiting_for() const { return in_collective() ? (*collective_)->waiting_for() : (*messages_)->waiting_for(); }
   std::string what() const;
-  std::string who_is_late(int late) const;
+  bool answers(int rank, std::chrono::nanoseconds waited) const;
+  std::string who_is_late(int late, std::chrono::nanoseconds waited) const;
   void compare_ledgers();
+  bool may_still_come();
 
   Communicator::Impl& comm_;
   const std::optional<CollectiveRun>* collective_;
   const std::optional<Run>* messages_;
   std::chrono::nanoseconds next_warning_{0};
+  int absent_ = -1;
+  std::optional<std::chrono::steady_clock::time_point> failed_at_;  // that is, was seen to have
 };
 
 }  // namespace muster

@@ -1,12 +1,15 @@
 #include "comm/places.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <mutex>
 #include <random>
 #include <set>
 
 #include "algorithms/algorithms.h"
+#include "base/text.h"
+#include "comm/plan_options.h"
 #include "plan/host_network.h"
 
 namespace muster {
@@ -32,17 +35,40 @@ const Profile& profile_of(const Impl& comm, int rank) {
   return comm.family->profiles[static_cast<size_t>(comm.family_ranks[static_cast<size_t>(rank)])];
 }
 
-// Cores that the ranks may use together.
-double usable_cores(const Impl& comm) {
+constexpr size_t kPutSlotBytes = 64 << 10;  // of one-sided calls to other hosts
+
+// Ranks of a communicator that share cores.
+struct Machine {
   std::set<int> cpus;
   double quota = 0;
-  for (int r = 0; r < comm.size; ++r) {
-    const Profile& p = profile_of(comm, r);
+  int ranks = 0;
+  std::map<int, int> ranks_of_host;
+
+  void add(const Profile& p) {
     cpus.insert(p.cpus.begin(), p.cpus.end());
     if (p.quota > 0 && (quota == 0 || p.quota < quota)) quota = p.quota;
+    ++ranks;
+    ++ranks_of_host[p.memory];
   }
-  const auto n = static_cast<double>(std::max<size_t>(1, cpus.size()));
-  return quota > 0 ? std::min(n, quota) : n;
+  // That they may use together.
+  double cores() const {
+    const auto n = static_cast<double>(std::max<size_t>(1, cpus.size()));
+    return quota > 0 ? std::min(n, quota) : n;
+  }
+};
+
+std::map<int, Machine> machines_of(const Impl& comm) {
+  std::map<int, Machine> all;
+  for (int r = 0; r < comm.size; ++r) all[profile_of(comm, r).machine].add(profile_of(comm, r));
+  return all;
+}
+
+// Of the host that has fewest; hosts on one machine have a share of its cores each.
+int least_cores(const std::map<int, Machine>& machines) {
+  double least = HUGE_VAL;
+  for (const auto& [number, m] : machines)
+    for (const auto& [host, ranks] : m.ranks_of_host) least = std::min(least, m.cores() * ranks / m.ranks);
+  return std::max(1, static_cast<int>(least));
 }
 
 // Null where all ranks are on one host.
@@ -57,6 +83,10 @@ std::shared_ptr<const Placement> placement_in(const Impl& comm) {
   return std::make_shared<const Placement>(std::move(p));
 }
 
+bool rdma_allowed(const Options& options) {
+  return !options.flag("NCCL_IB_DISABLE") && lower(options.text("NCCL_NET")) != "socket";
+}
+
 }  // namespace
 
 void take_places(Impl& comm) {
@@ -65,6 +95,8 @@ void take_places(Impl& comm) {
   in.same_process = true;
   in.tuned = comm.family->tuning.constants;
   in.cache_bytes = SIZE_MAX;
+  in.windows = true;
+  const Profile &mine = profile_of(comm, comm.rank), &first = profile_of(comm, 0);
   comm.ranks.resize(static_cast<size_t>(comm.size));
   for (int r = 0; r < comm.size; ++r) {
     const Profile& p = profile_of(comm, r);
@@ -72,15 +104,44 @@ void take_places(Impl& comm) {
     k.host = p.host;
     k.pid = p.pid;
     k.start = p.start;
-    k.same_process = p.process == process_token();
-    in.same_process = in.same_process && p.process == profile_of(comm, 0).process;
+    k.here = p.memory == mine.memory;
+    k.same_process = k.here && p.process == mine.process;
+    in.same_process = in.same_process && p.memory == first.memory && p.process == first.process;
+    in.windows = in.windows && p.memory == first.memory && p.arena != 0;
     in.cache_bytes = std::min(in.cache_bytes, p.cache);
   }
   in.placement = placement_in(comm);
-  if (in.placement) in.network = network_between(*comm.family->hosts.cluster);
-  const double cores = usable_cores(comm);
-  in.cores = std::max(1, static_cast<int>(cores));
-  comm.wait = WaitPolicy::choose(comm.options.text("MUSTER_WAIT"), comm.size, cores);
+  if (in.placement && comm.family->network) fit_to_network(comm.options, comm.family->network_slot_bytes, in);
+  if (in.placement) in.network = network_between(*comm.family->hosts.cluster, rdma_allowed(comm.options));
+  const std::map<int, Machine> machines = machines_of(comm);
+  in.cores = least_cores(machines);
+  const Machine& here = machines.at(mine.machine);
+  comm.wait = WaitPolicy::choose(comm.options.text("MUSTER_WAIT"), here.ranks, here.cores());
+}
+
+void publish_in(Impl& comm, std::shared_ptr<Segment> segment) {
+  comm.segment = std::move(segment);
+  std::vector<int> places;
+  int here = 0;
+  for (const Impl::Rank& k : comm.ranks) places.push_back(k.here ? here++ : Published::kElsewhere);
+  const int own = places[static_cast<size_t>(comm.rank)];
+  comm.shown = std::make_unique<Published>(comm.segment, std::move(places));
+  comm.own_control = &comm.control(comm.rank);
+  std::unique_ptr<NetworkTransport> far;
+  std::unique_ptr<FarPuts> puts;
+  if (comm.shown->spans_hosts()) {
+    far = std::make_unique<NetworkTransport>(
+        *comm.family->network, comm.id, comm.family_ranks,
+        NetworkTransport::Lanes{comm.inputs.lanes + 1, comm.inputs.slot_bytes, comm.inputs.message_bytes}, &comm.own_control->doorbell);
+    puts = std::make_unique<FarPuts>(*comm.family->network, *comm.shown,
+                                     FarPuts::Connections{comm.id, comm.family_ranks, comm.inputs.lanes + 1, kPutSlotBytes, &comm.own_control->doorbell});
+  }
+  comm.transport = std::make_unique<HostsTransport>(*comm.shown, std::make_unique<ShmTransport>(comm.segment, own), std::move(far), std::move(puts));
+}
+
+Segment::Geometry segment_geometry(const Impl& comm) {
+  const auto here = std::ranges::count_if(comm.ranks, [](const Impl::Rank& k) { return k.here; });
+  return {static_cast<int>(here), comm.inputs.lanes + 1, comm.inputs.slot_bytes, comm.inputs.message_bytes};
 }
 
 void start_tuner(Impl& comm) {
@@ -96,14 +157,19 @@ void start_tuner(Impl& comm) {
   comm.tuner = std::make_unique<Tuner>(comm.family->tuner, place, comm.name);
 }
 
-void prepare_windows(Impl& comm) {
-  constexpr uint64_t kDescriptorBytes = 24;
+std::unique_ptr<CompiledPlan> make_exchange(const Impl& comm, uint64_t bytes) {
+  constexpr uint64_t kMostBytesOfMessage = 512;  // any slot holds them
   Choice choice;
   choice.algorithm = find_algorithm(Coll::all_gather, "direct");
-  choice.tile_bytes = kDescriptorBytes;
-  const CallShape shape{Coll::all_gather, DataType::uint8, RedOp::sum, 0, kDescriptorBytes};
-  comm.exchange = std::make_unique<CompiledPlan>(
+  choice.tile_bytes = std::min(bytes, kMostBytesOfMessage);
+  const CallShape shape{Coll::all_gather, DataType::uint8, RedOp::sum, 0, bytes};
+  return std::make_unique<CompiledPlan>(
       compile(choice.algorithm->make({comm.size, comm.rank, 0}), shape, choice, comm.transport.get()));
+}
+
+void prepare_windows(Impl& comm) {
+  constexpr uint64_t kDescriptorBytes = 24;
+  comm.exchange = make_exchange(comm, kDescriptorBytes);
 }
 
 }  // namespace muster

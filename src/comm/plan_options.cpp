@@ -49,11 +49,11 @@ void choose_algorithm(const Options& o, PlanInputs& inputs) {
 }
 
 // A bound on channels: the first name that is set, else what the program asks for.
-struct Bound {
+struct ChannelBound {
   std::string name;
   int64_t channels = 0;  // 0: none
 };
-Bound read_bound(const Options& o, std::initializer_list<const char*> names, const char* field, int asked) {
+ChannelBound read_bound(const Options& o, std::initializer_list<const char*> names, const char* field, int asked) {
   if (asked < 0 || asked > kMostChannels)
     fail(Result::invalid_argument, "{}={}: 1 to {} channels are possible, and 0 for no bound", field, asked, kMostChannels);
   for (const char* name : names) {
@@ -70,8 +70,8 @@ struct Channels {
   int forced = 0, most = 0;  // 0: none
 };
 Channels choose_channels(const Options& o, const Config& config) {
-  const Bound least = read_bound(o, {"NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS"}, "Config::min_channels", config.min_channels);
-  const Bound most = read_bound(o, {"NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS", "NCCL_MAX_NRINGS"}, "Config::max_channels", config.max_channels);
+  const ChannelBound least = read_bound(o, {"NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS"}, "Config::min_channels", config.min_channels);
+  const ChannelBound most = read_bound(o, {"NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS", "NCCL_MAX_NRINGS"}, "Config::max_channels", config.max_channels);
   const int64_t forced = o.integer("MUSTER_CHANNELS");
   if (forced > kMostChannels) fail(Result::invalid_usage, "MUSTER_CHANNELS={}: {} are the most", forced, kMostChannels);
   if (forced) return {static_cast<int>(forced), 0};
@@ -103,6 +103,12 @@ size_t choose_slot_bytes(const Options& o) {
 void make_room_for_tuner(PlanInputs& inputs) {
   // Connections of all ranks to all: beyond some ranks a plugin's channels share what the planner's have.
   if (inputs.nranks <= kMostDirect) inputs.lanes = std::max(inputs.lanes, kMostChannels);
+}
+
+void fit_to_network(const Options& options, size_t slot_bytes, PlanInputs& inputs) {
+  if (options.integer("MUSTER_SLOT_BYTES") || options.integer("NCCL_BUFFSIZE")) return;
+  inputs.slot_bytes = std::clamp(slot_bytes / kCacheLine * kCacheLine, kLeastSlotBytes, kMostSlotBytes);
+  inputs.message_bytes = inputs.slot_bytes;
 }
 
 void apply_plan_options(const Options& options, const Config& config, PlanInputs& inputs) {

@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/math.h"
 #include "comm/collective_run.h"
+#include "comm/gpu_calls.h"
 #include "comm/mismatch.h"
 #include "comm/part_watch.h"
 #include "comm/state.h"
@@ -40,8 +42,8 @@ class SingleWatch final : public Waiter::Watch {
 
 void await(Impl& comm, std::optional<CollectiveRun>& run) {
   SingleWatch watch(comm, &run);
-  Doorbell* bell = comm.segment ? &comm.segment->control(comm.rank).doorbell : nullptr;
-  Waiter waiter(comm.wait, {&bell, bell ? 1u : 0u}, &watch);
+  Doorbell* bell = comm.own_control ? &comm.own_control->doorbell : nullptr;
+  Waiter waiter(comm.wait, {&bell, bell ? 1u : 0u}, &watch, comm.alarm());
   do {
     if (run->advance())
       waiter.reset();
@@ -66,6 +68,8 @@ void run_call(Impl& comm, const Call& call) {
     if (!run->done()) await(comm, run);
   } catch (const FingerprintMismatch& m) {
     raise_mismatch(comm, m, &run->call(), run->sequence());
+  } catch (const Error& e) {
+    raise_broken(comm, e);
   } catch (const std::bad_alloc&) {
     raise_no_memory(comm, call);
   }
@@ -78,7 +82,9 @@ class PartRun {
  public:
   explicit PartRun(Batch::Part& part)
       : part_(part), comm_(*part.comm), exclusive_(comm_), one_sided_(comm_, part.one_sided), watch_(comm_, &collective_, &messages_) {
-    if (!part.messages.empty()) start_messages();
+    for (const Call& c : part.messages) (c.on_gpu ? any_on_gpu_ : any_on_host_) = true;
+    if (any_on_gpu_) check_self_messages();
+    if (any_on_host_) start_messages();
     next_collective();
   }
 
@@ -100,6 +106,8 @@ class PartRun {
       if (!one_sided_.done()) moved |= one_sided_.advance();
     } catch (const FingerprintMismatch& m) {
       raise_mismatch(comm_, m, collective_ ? &collective_->call() : nullptr, comm_.sequence);
+    } catch (const Error& e) {
+      raise_broken(comm_, e);
     }
     return moved;
   }
@@ -116,11 +124,20 @@ class PartRun {
   void next_collective() {
     while (next_ < part_.collectives.size()) {
       Call& call = part_.collectives[next_++];
-      if (call.weight_at) std::memcpy(&call.weight_bits, call.weight_at, size_of(call.shape.type));
+      if (call.weight_at && !call.on_gpu) std::memcpy(&call.weight_bits, call.weight_at, size_of(call.shape.type));
       collective_.emplace(comm_, call);
       if (!collective_->done()) return;
       collective_.reset();
     }
+    if (!std::exchange(any_on_gpu_, false)) return;
+    // Behind the collectives, on all ranks alike: then what is between two of them in one rank's group may be behind both in
+    // another's.
+    gpu_group_ = group_of(part_.messages);
+    gpu_call_.shape.coll = Coll::send_recv;
+    gpu_call_.on_gpu = true;
+    gpu_call_.gpu_group = &gpu_group_;
+    collective_.emplace(comm_, gpu_call_);
+    if (collective_->done()) collective_.reset();
   }
 
   void start_messages() {
@@ -128,6 +145,7 @@ class PartRun {
     std::vector<MessageSize> sizes;
     uint64_t hash = 0;
     for (const Call& c : part_.messages) {
+      if (c.on_gpu) continue;
       messages.push_back({c.is_send, c.peer});
       sizes.push_back({c.shape.count, c.shape.type});
       hash = hash_combine(hash, static_cast<uint64_t>(c.is_send) | static_cast<uint64_t>(c.shape.type) << 1 | static_cast<uint64_t>(c.peer) << 8);
@@ -164,8 +182,10 @@ class PartRun {
       }
       auto& fresh = comm_.message_plans[hash];
       fresh = std::make_unique<Impl::MessagePlan>(Impl::MessagePlan{messages, sizes, std::move(compiled)});
+      comm_.sent_bytes.add(fresh->plan.bytes_sent);
       messages_.emplace(fresh->plan, addresses_.data(), fingerprints_.data());
     } else {
+      comm_.sent_bytes.add(plan->plan.bytes_sent);
       messages_.emplace(plan->plan, addresses_.data(), fingerprints_.data());
     }
     if (messages_->done()) messages_.reset();
@@ -184,6 +204,9 @@ class PartRun {
       if (sends[i]->shape.count != receives[i]->shape.count || sends[i]->shape.type != receives[i]->shape.type)
         fail(Result::invalid_usage, "rank {}: {} to itself is received by {}. Counts and types must be equal", comm_.rank,
              to_string(*sends[i]), to_string(*receives[i]));
+      else if (sends[i]->on_gpu != receives[i]->on_gpu)
+        fail(Result::invalid_usage, "rank {}: {} to itself has one buffer in GPU memory and the other in host memory. Put both into one", comm_.rank,
+             to_string(*sends[i]));
   }
 
   Batch::Part& part_;
@@ -195,6 +218,9 @@ class PartRun {
   std::vector<std::byte*> addresses_;
   std::vector<uint64_t> fingerprints_;
   size_t next_ = 0;
+  bool any_on_gpu_ = false, any_on_host_ = false;  // of the messages
+  GpuGroup gpu_group_;
+  Call gpu_call_;  // all messages on GPU memory
   PartWatch watch_;
 };
 
@@ -222,10 +248,11 @@ void run_batch(Batch& batch) {
     for (Batch::Part& p : batch.parts) {
       p.comm->require_usable();
       parts.push_back(std::make_unique<PartRun>(p));
-      if (p.comm->segment) bells.push_back(&p.comm->segment->control(p.comm->rank).doorbell);
+      if (p.comm->own_control) bells.push_back(&p.comm->own_control->doorbell);
     }
     BatchWatch watch(parts);
-    Waiter waiter(parts.size() == 1 ? parts[0]->comm().wait : batch.parts[0].comm->wait, bells, &watch);
+    // With several it doesn't sleep, so needs no alarm.
+    Waiter waiter(batch.parts[0].comm->wait, bells, &watch, parts.size() == 1 ? parts[0]->comm().alarm() : nullptr);
     for (;;) {
       bool moved = false, all_done = true;
       for (auto& p : parts) {

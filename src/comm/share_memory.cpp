@@ -1,15 +1,18 @@
 #include "comm/share_memory.h"
 
-#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
+#include <map>
 
 #include "base/error.h"
 #include "base/host.h"
+#include "base/math.h"
 #include "bootstrap/crypto.h"
 #include "comm/mappings.h"
+#include "comm/places.h"
 #include "comm/problem.h"
 
 namespace muster {
@@ -37,12 +40,43 @@ void require_descriptors(size_t n) {
   }
 }
 
+// The ranks that share memory with one.
+struct HostRanks {
+  std::vector<int> ranks;
+  bool one_process = true;
+  bool arenas = true;  // all of them have one
+
+  HostRanks(const std::vector<Profile>& profiles, int rank) {
+    const Profile& mine = profiles[static_cast<size_t>(rank)];
+    for (size_t r = 0; r < profiles.size(); ++r) {
+      const Profile& p = profiles[r];
+      if (p.memory != mine.memory) continue;
+      ranks.push_back(static_cast<int>(r));
+      one_process = one_process && p.process == mine.process;
+      arenas = arenas && p.arena != 0;
+    }
+  }
+};
+
+// All ranks take part in passing descriptors if some host has several processes.
+bool any_needs_descriptors(const std::vector<Profile>& profiles) {
+  std::map<int, uint64_t> process_of_host;
+  return std::ranges::any_of(profiles, [&](const Profile& p) {
+    return process_of_host.try_emplace(p.memory, p.process).first->second != p.process;
+  });
+}
+
 }  // namespace
 
-void share_memory(Impl& impl, const std::vector<Card>& cards, Deadline deadline) {
+void share_memory(Impl& impl, Deadline deadline) {
   Bootstrap& bootstrap = impl.family->bootstrap();
-  const uint64_t id = impl.id;
-  const int n = impl.size;
+  const std::vector<Profile>& profiles = impl.family->profiles;
+  const auto profile = [&](int r) -> const Profile& { return profiles[static_cast<size_t>(r)]; };
+  const HostRanks host(profiles, impl.rank);
+  const int first = host.ranks[0];
+  const Segment::Geometry geometry = segment_geometry(impl);
+  const uint64_t key = hash_combine(impl.id, static_cast<uint64_t>(first));
+
   // The token that only those see who see the segment itself.
   const auto tokens = bootstrap.all_gather(std::to_string(random_value<uint64_t>() | 1), deadline);
   const auto token = [&](int r) {
@@ -51,75 +85,61 @@ void share_memory(Impl& impl, const std::vector<Card>& cards, Deadline deadline)
                     tokens[static_cast<size_t>(r)].data() + tokens[static_cast<size_t>(r)].size(), v);
     return v;
   };
-  const bool one_process = impl.inputs.same_process;
-  const Segment::Geometry geometry{n, impl.inputs.lanes + 1, impl.inputs.slot_bytes,
-                                   impl.inputs.message_bytes};
-  // Every rank gives the same number of descriptors: rank 0 its segment, and all their arenas, if they have
-  // any.
+  // Of a host's ranks the first one gives its segment, and all give their arenas, if they have any.
+  std::shared_ptr<Segment> segment;
   Fd descriptor;
   agree(bootstrap, problem_in([&] {
-          if (impl.rank == 0) {
-            impl.segment =
-                segments().get(id, [&] { return Segment::create(geometry, token(0), &descriptor); });
-          } else if (!one_process && !impl.inputs.windows) {
-            descriptor = Fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
-            if (!descriptor)
-              fail_errno(errno, "/dev/null can't be opened",
-                         "Raise the limit of open files (ulimit -n) if it is too low");
+          if (impl.rank == first) {
+            segment = segments().get(key, [&] { return Segment::create(geometry, token(first), &descriptor); });
           }
-          if (!one_process) require_descriptors(impl.rank == 0 ? static_cast<size_t>(n) + 6 : 8);
+          if (!host.one_process) require_descriptors(impl.rank == first ? host.ranks.size() + 6 : 8);
         }),
         deadline);
-  if (one_process) {
-    if (!impl.segment) impl.segment = segments().find(id);
-  } else {
-    const bool windows = impl.inputs.windows;
-    std::vector<int> group(static_cast<size_t>(n));
-    for (int r = 0; r < n; ++r) group[static_cast<size_t>(r)] = r;
+  if (host.one_process && !segment) segment = segments().find(key);
+  if (any_needs_descriptors(profiles)) {
+    const std::vector<int> alone{impl.rank};
     std::string problem = problem_in([&] {
-      const int second = windows ? Arena::of_process().descriptor() : descriptor.get();
-      const int first = descriptor ? descriptor.get() : second;
+      std::vector<int> given;
+      if (host.arenas) given.push_back(Arena::of_process().descriptor());
+      if (descriptor) given.push_back(descriptor.get());
       bootstrap.exchange_fds(
-          group, {first, second},
+          host.one_process ? alone : host.ranks, given,
           [&](int r, std::vector<Fd> fds) {
-            const Card& card = cards[static_cast<size_t>(r)];
-            if (r == 0) impl.segment = segments().get(id, [&] { return Segment::map(geometry, fds[0]); });
+            if (r == first) segment = segments().get(key, [&] { return Segment::map(geometry, fds.back()); });
             Impl::Rank& peer = impl.ranks[static_cast<size_t>(r)];
-            if (windows && !peer.same_process) {
-              peer.arena = peer_arenas().get(card.number("process"), [&] {
-                return std::make_shared<PeerArena>(fds[1], card.number<size_t>("arena"));
-              });
+            if (host.arenas && !peer.same_process) {
+              peer.arena = peer_arenas().get(profile(r).process,
+                                             [&] { return std::make_shared<PeerArena>(fds[0], profile(r).arena); });
               peer.arena_base = peer.arena->base();
             }
           },
           deadline);
     });
-    if (windows)
+    if (host.arenas)
       for (Impl::Rank& r : impl.ranks)
         if (r.same_process) r.arena_base = Arena::of_process().base();
     agree(bootstrap, problem, deadline);
   }
   // Same host is what can be read through the memory, not what names say.
   agree(bootstrap, problem_in([&] {
-          if (!impl.segment || impl.segment->token() != token(0))
+          if (!segment || segment->token() != token(first))
             fail(Result::system_error,
-                 "rank {} (host {}, pid {}) does not see the shared memory of rank 0 (host {}, pid {}) "
-                 "although both say that they are on one machine ({}). "
+                 "rank {} (host {}, pid {}) does not see the shared memory of rank {} (host {}, pid {}) "
+                 "although both say that they are on one machine. "
                  "Unset NCCL_HOSTID, or set it to different values, if they are not",
-                 impl.rank, cards[static_cast<size_t>(impl.rank)].text("host"), getpid(),
-                 cards[0].text("host"), cards[0].text("pid"), cards[0].text("identity"));
-          impl.segment->control(impl.rank).token.store(token(impl.rank), std::memory_order_release);
+                 impl.rank, profile(impl.rank).host, getpid(), first, profile(first).host, profile(first).pid);
+          publish_in(impl, segment);
+          impl.own_control->token.store(token(impl.rank), std::memory_order_release);
         }),
         deadline);
   agree(bootstrap, problem_in([&] {
-          for (int r = 0; r < n; ++r)
-            if (impl.segment->control(r).token.load(std::memory_order_acquire) != token(r))
+          for (const int r : host.ranks)
+            if (impl.control(r).token.load(std::memory_order_acquire) != token(r))
               fail(Result::system_error,
                    "rank {} (host {}) does not write to the shared memory that rank {} reads", r,
-                   cards[static_cast<size_t>(r)].text("host"), impl.rank);
+                   profile(r).host, impl.rank);
         }),
         deadline);
-  impl.transport = std::make_unique<ShmTransport>(impl.segment, impl.rank);
 }
 
 }  // namespace muster

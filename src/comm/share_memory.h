@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "comm/card.h"
 #include "comm/state.h"
 
 namespace muster {
 
 // All ranks say how the last step went, and fail together.
 void agree(Bootstrap& bootstrap, const std::string& problem, Deadline deadline);
-// Gives the communicator its segment, its transport and, where windows are possible, the other ranks' arenas.
-void share_memory(Communicator::Impl& impl, const std::vector<Card>& cards, Deadline deadline);
+// Gives a communicator that isn't made of another one its host's segment, its transport and, where all ranks of its host
+// have them, their arenas.
+void share_memory(Communicator::Impl& impl, Deadline deadline);
 
 }  // namespace muster

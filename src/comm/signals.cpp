@@ -2,7 +2,7 @@
 
 namespace muster {
 
-std::atomic<uint64_t>& Signals::counter(Segment* segment, int rank, int from, int to, Signal s) {
+std::atomic<uint64_t>& Signals::counter(Segment* segment, int own, int from, int to, Signal s) {
   const auto index = static_cast<size_t>(s.context) * kSignalsPerContext + static_cast<size_t>(s.index);
   if (!segment) {
     if (!own_) own_ = std::make_unique<std::atomic<uint64_t>[]>(kSignals);
@@ -15,7 +15,7 @@ std::atomic<uint64_t>& Signals::counter(Segment* segment, int rank, int from, in
   if (!reserved_[page]) {
     segment->reserve_signal(from, to, index);
     reserved_[page] = true;
-    if (from == rank) bytes_ += Segment::kSignalsPerPage * sizeof(uint64_t);
+    if (from == own) bytes_ += Segment::kSignalsPerPage * sizeof(uint64_t);
   }
   return segment->signals(from, to)[index];
 }

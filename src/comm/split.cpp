@@ -12,7 +12,7 @@ namespace {
 
 using Impl = Communicator::Impl;
 
-Deadline deadline_of(const Impl& comm) {
+Deadline deadline_for_making(const Impl& comm) {
   return Deadline::after(comm.options.seconds("MUSTER_INIT_TIMEOUT"));
 }
 
@@ -27,7 +27,7 @@ std::shared_ptr<Impl> begin_child(const Impl& parent, const std::optional<Config
 
 void split_by_survivors(Impl& parent, LifeCall step, const std::vector<int>& excluded, bool watches_errors,
                         const std::shared_ptr<Impl>& child, Seat seat) {
-  const Deadline deadline = child ? deadline_of(parent).or_when(child->cancelled) : deadline_of(parent);
+  const Deadline deadline = child ? deadline_for_making(parent).or_when(child->cancelled) : deadline_for_making(parent);
   SurvivorExchange exchange(parent, step, excluded, watches_errors, deadline);
   make_member(exchange, parent, child, seat);
   exchange.finish();
@@ -35,7 +35,7 @@ void split_by_survivors(Impl& parent, LifeCall step, const std::vector<int>& exc
 
 void split_all(Impl& parent, const std::shared_ptr<Impl>& child, Seat seat) {
   try {
-    CollectiveExchange exchange(parent, LifeCall::split, deadline_of(parent));
+    CollectiveExchange exchange(parent, LifeCall::split, deadline_for_making(parent));
     make_member(exchange, parent, child, seat);
     return;
   } catch (const Error&) {
@@ -64,7 +64,7 @@ std::vector<int> check_excluded(const Impl& parent, std::span<const int> exclude
 
 // Of all ranks the one id that somebody made.
 UniqueId agree_on_growth(Impl& parent, int nranks, const std::optional<UniqueId>& own) {
-  CollectiveExchange exchange(parent, LifeCall::grow, deadline_of(parent));
+  CollectiveExchange exchange(parent, LifeCall::grow, deadline_for_making(parent));
   Writer w;
   w.i32(nranks).text(own ? std::string_view(own->internal, sizeof own->internal) : std::string_view());
   std::optional<UniqueId> id;

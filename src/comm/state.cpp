@@ -7,8 +7,11 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/math.h"
+#include "base/process.h"
 #include "comm/life_call.h"
+#include "comm/mismatch.h"
 #include "comm/places.h"
+#include "comm/told.h"
 #include "plan/estimate.h"
 #include "plan/selection.h"
 #include "program/checker.h"
@@ -31,6 +34,7 @@ std::string to_string(const CallShape& s, std::span<const uint64_t> counts) {
 }
 
 std::string to_string(const Call& c) {
+  if (c.gpu_group) return "sends and receives on GPU memory";
   if (c.uneven) return to_string(c.shape, c.uneven->agreed_counts(c.shape.coll));
   if (c.shape.coll != Coll::send_recv) return to_string(c.shape);
   return fmt::format("{}(count {}, {}, peer {})", c.is_send ? "send" : "recv", c.shape.count, name_of(c.shape.type), c.peer);
@@ -62,6 +66,13 @@ size_t CallShapeHash::operator()(const CallShape& s) const {
 std::string Impl::rank_name(int r) const {
   const Rank& k = ranks[static_cast<size_t>(r)];
   return fmt::format("rank {} (host {}, pid {})", r, k.host, k.pid);
+}
+
+bool Impl::has_ended(int r) const {
+  const Rank& k = ranks[static_cast<size_t>(r)];
+  if (k.here && !k.start.empty()) return muster::has_ended(k.pid, k.start);
+  // Of ranks elsewhere, though their processes may be seen: what they told before they ended comes before this.
+  return family->is_dead(family_ranks[static_cast<size_t>(r)]);
 }
 
 namespace {
@@ -111,9 +122,33 @@ void Impl::complete() {
 }
 
 void Impl::set_error(Result code, const std::string& message, bool announce, bool revoke) noexcept {
-  if (record(error(), code, message, revoke) && announce && family) family->announce(*this, code, message);
-  if (segment)
-    for (int r = 0; r < size; ++r) segment->control(r).doorbell.wake();
+  if (record(error(), code, message, revoke) && announce) tell_error(*this, code, message, revoke);
+  if (GpuRank* const g = gpu.load()) g->abort();
+  if (shown) shown->wake_all();
+}
+
+void Impl::check_gpu() noexcept {
+  GpuRank* const g = gpu.load();
+  if (!g) return;
+  if (failed()) return g->abort();
+  if (const auto m = g->mismatch())
+    set_error(Result::invalid_usage,
+              m->expected & kMessageBit
+                  ? message_mismatch(*this, *m)
+                  : fmt::format("communicator {}: calls on GPU memory don't match. {} met a message of another call by {}. Every rank must make "
+                                "the same calls, in the same order, with equal counts, types, operations and roots",
+                                name, rank_name(rank), rank_name(m->peer)),
+              true);
+}
+
+bool Impl::progress_network() noexcept {
+  try {
+    return transport->progress();
+  } catch (const std::exception& e) {
+    const auto* error = dynamic_cast<const Error*>(&e);
+    if (!failed()) set_error(error ? error->code() : Result::system_error, fmt::format("communicator {}: {}", name, e.what()), true);
+    return false;
+  }
 }
 
 void refuse_empty() {
@@ -230,7 +265,7 @@ void Impl::validate_shape(const Call& call) const {
   require_root(call, *this);
 }
 
-void Impl::validate_buffers(const Call& call) const {
+void Impl::validate_ranges(const Call& call) const {
   const CallShape& s = call.shape;
   if (s.coll >= Coll::send_recv) [[unlikely]] {
     if (is_uneven(s.coll)) return require_buffers(call, *this);
@@ -261,15 +296,8 @@ void Impl::validate_buffers(const Call& call) const {
 }
 
 void Impl::publish(const CallShape& s, uint64_t fingerprint) {
-  RankControl& control = segment->control(rank);
-  LedgerEntry& e = control.ledger[sequence % kLedgerEntries];
-  e.sequence.store(0, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  e.shape.store(packed(s), std::memory_order_release);
-  e.count.store(s.count, std::memory_order_relaxed);
-  e.fingerprint.store(fingerprint, std::memory_order_relaxed);
-  e.sequence.store(sequence, std::memory_order_release);
-  control.entered.store(sequence, std::memory_order_relaxed);
+  own_control->ledger[sequence % kLedgerEntries].write({sequence, packed(s), s.count, fingerprint});
+  own_control->entered.store(sequence, std::memory_order_relaxed);
 }
 
 void Impl::await_turn(uint64_t ticket) {

@@ -16,9 +16,13 @@
 #include "base/fork.h"
 #include "base/options.h"
 #include "comm/background.h"
+#include "comm/bytes_sent_counter.h"
 #include "comm/call_report.h"
 #include "comm/family.h"
+#include "comm/gpu_rank.h"
+#include "comm/hosts_transport.h"
 #include "comm/one_sided.h"
+#include "comm/published.h"
 #include "comm/signals.h"
 #include "comm/tuner.h"
 #include "comm/uneven.h"
@@ -43,6 +47,9 @@ struct Call {
   const Uneven* uneven = nullptr;   // of a V-variant; a call that is queued has it in its batch
   int peer = -1;         // send_recv
   bool is_send = false;  // send_recv
+  bool on_gpu = false;   // the buffers are GPU memory, and the call is for this stream
+  CUstream_st* gpu_stream = nullptr;
+  const GpuGroup* gpu_group = nullptr;  // of a send_recv that stands for all those of a group on GPU memory
 };
 
 // Bytes that the widest processors can address.
@@ -65,8 +72,9 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
     std::string host;
     int pid = 0;
     std::string start;  // of its process, see ProcessStatus; empty: this process can't look at that one
+    bool here = false;  // on this rank's host, whose memory they share
     bool same_process = false;
-    std::shared_ptr<PeerArena> arena;  // other processes'
+    std::shared_ptr<PeerArena> arena;  // other processes' of this host
     std::byte* arena_base = nullptr;   // where that rank's arena is mapped here
   };
   struct Plan {
@@ -96,8 +104,10 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   Options options;
   std::shared_ptr<Family> family;
   std::vector<int> family_ranks;            // by rank: the rank in the family's first communicator
-  std::shared_ptr<Segment> segment;         // null for one rank
-  std::unique_ptr<ShmTransport> transport;  // null for one rank
+  std::shared_ptr<Segment> segment;         // of this rank's host; null for one rank
+  std::unique_ptr<Published> shown;         // null for one rank
+  RankControl* own_control = nullptr;       // this rank's in it
+  std::unique_ptr<HostsTransport> transport;  // null for one rank
   std::vector<Rank> ranks;
   PlanInputs inputs;
   WaitPolicy wait;
@@ -109,6 +119,7 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   // --- changed by the thread that runs calls ---
   std::atomic<bool> running{false};
   uint64_t sequence = 0;
+  BytesSentCounter sent_bytes;
   uint64_t rounds = 0;    // of exchanges of all ranks
   std::optional<UniqueId> grow_id;  // made, and not yet used
   uint64_t attempts = 0;  // the last exchange of some ranks that this one was in
@@ -135,7 +146,13 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   std::vector<std::byte> descriptors;                       // of all ranks' buffers, as exchanged
   std::vector<std::byte*> window_input, window_output;      // by rank
   Signals signals;
+  std::unique_ptr<GpuRank> gpu_owner;                       // of a rank that has been called on GPU memory
+  std::unique_ptr<CompiledPlan> gpu_exchange;               // all-gather of its cards
+  std::vector<std::byte> gpu_card;                          // as exchanged
+  std::atomic<GpuRank*> gpu{nullptr};                       // the same, for every thread
+  std::atomic<int> gpu_device{-1};                          // decided by the first call on GPU memory; -1: there was none
   bool wait_noted = false;  // others can see what this rank waits for
+  std::chrono::nanoseconds next_telling{0};  // when the wait under way is told of again to other hosts
 
   // --- order of calls made on different streams ---
   std::mutex order_mutex;
@@ -149,6 +166,8 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   std::atomic<bool> cancelled{false};  // aborted while it was being made
   std::atomic<bool> in_group{false};   // waits for the group_end that makes it
   std::atomic<bool> left{false}, has_boards{false};
+  std::atomic<uint64_t> told_entered{0};  // the last call that other hosts were told of
+  std::atomic<int64_t> told_at{INT64_MIN / 2};  // when, in std::chrono::steady_clock's nanoseconds
   bool finalizing = false;
 
   // --- in the background ---
@@ -158,6 +177,12 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
 
   explicit Impl(bool is_blocking) : blocking(is_blocking) {}
   ~Impl();
+
+  // What rank r publishes; where there is more than one rank.
+  RankControl& control(int r) const { return shown->control(r); }
+  Board& board(int r, BoardKind kind) const { return shown->board(r, kind); }
+  // Its process is no more, whether it had left or not. False where that can't be told.
+  bool has_ended(int r) const;
 
   ErrorRecord& error() const { return segment ? segment->error() : *own_error; }
   bool failed() const { return error().state.load(std::memory_order_relaxed) != 0; }
@@ -191,12 +216,19 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   [[noreturn]] void refuse_second_thread();
   void reserve_boards();
   // Validates arguments; throws invalid_argument naming the argument.
-  void validate(const Call& call) const {
+  void validate(const Call& call) {
     validate_shape(call);
     validate_buffers(call);
   }
   void validate_shape(const Call& call) const;
-  void validate_buffers(const Call& call) const;
+  void validate_buffers(const Call& call) {
+    validate_ranges(call);
+    if (call.on_gpu) [[unlikely]]
+      require_one_gpu(call);
+  }
+  void validate_ranges(const Call& call) const;
+  // Throws unless all of the call's buffers are memory that the communicator's GPU reaches.
+  void require_one_gpu(const Call& call);
   // Whether the last call had this shape, so that it has been validated. For the thread that runs calls.
   bool repeats(const CallShape& shape) const { return last_plan && *last_shape == shape; }
 
@@ -221,10 +253,20 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   // The report's row of `call`, which is planned as `shape`; null without a report.
   CallReport::Row* explain(const Call& call, const CallShape& shape, const Choice& slots, const Choice& windows) const;
   void publish(const CallShape& shape, uint64_t fingerprint);
+  // What kernels met becomes the communicator's error, and its error ends kernels.
+  void check_gpu() noexcept;
   // The call of the number `sequence` has come to its end.
   void publish_end() const {
-    if (segment) segment->control(rank).finished.store(sequence, std::memory_order_relaxed);
+    if (own_control) own_control->finished.store(sequence, std::memory_order_relaxed);
   }
+
+  // While no call is under way: moves what the network has for this communicator; true if anything was. What breaks
+  // becomes its error. For the thread that runs calls.
+  bool progress() noexcept { return shown && shown->spans_hosts() && progress_network(); }
+  bool progress_network() noexcept;
+  FarPuts* puts() const { return transport ? transport->puts() : nullptr; }  // null: all ranks are on one host
+  // For its waits; null: all that it waits for rings.
+  Waiter::Alarm* alarm() { return shown && shown->spans_hosts() ? family->bell() : nullptr; }
 
   uint64_t take_ticket() { return ++last_ticket; }
   void refuse() const;
@@ -267,6 +309,8 @@ inline const std::shared_ptr<Communicator::Impl>& require(const std::shared_ptr<
 void abandon_group() noexcept;
 // Ends the thread's group, all levels, without running it; what it held, stream by stream.
 std::vector<Batch> take_group();
+// Throws invalid_argument for a factor of another type than the elements.
+Call call_of(Coll coll, const void* send, void* recv, size_t count, DataType type, const ReduceOp& op = {}, int root = 0);
 // Validates a call, then runs it, queues it on its stream, or keeps it for the thread's group_end.
 void submit(const std::shared_ptr<Communicator::Impl>& comm, const Call& call, HostStream* stream);
 void submit_one_sided(const std::shared_ptr<Communicator::Impl>& comm, const OneSided& call, HostStream* stream);

@@ -33,12 +33,17 @@ void HostStream::Impl::require_own_process() const {
     fail(Result::invalid_usage, "a HostStream was used in a process forked from the one that made it; its thread stayed there. Make streams after fork");
 }
 
-void HostStream::Impl::synchronize() {
+uint64_t HostStream::Impl::queued() {
+  require_own_process();
+  std::lock_guard lock(mutex_);
+  return queued_;
+}
+
+void HostStream::Impl::wait_for(uint64_t jobs) {
   require_own_process();
   std::unique_lock lock(mutex_);
-  const uint64_t until = queued_;
-  while (finished_ < until) {
-    awaited_ = std::min(awaited_, until);  // nobody is woken for less
+  while (finished_ < jobs) {
+    awaited_ = std::min(awaited_, jobs);  // nobody is woken for less
     progress_.wait(lock);
   }
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));

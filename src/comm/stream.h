@@ -17,7 +17,9 @@ struct HostStream::Impl {
   Impl();
   ~Impl();
   void enqueue(std::function<void()> job);
-  void synchronize();
+  uint64_t queued();                // jobs so far
+  void wait_for(uint64_t jobs);     // until so many have ended; throws the first error since the last wait
+  void synchronize() { wait_for(queued()); }
   bool idle();
   bool is_own_process() const { return fork_generation_ == muster::fork_generation(); }
   // Throws invalid_usage in a process forked from the one that made the stream: the thread stayed there.

@@ -22,14 +22,14 @@ namespace muster {
 namespace {
 
 // Who makes an experiment's calls: each rank alone, all at once; the first two ranks; all ranks.
-enum class Group : uint8_t { alone, pair, all };
+enum class Involved : uint8_t { alone, pair, all };
 
 // How large a call is: a number of bytes, or so large that the model has nothing left in caches.
 constexpr uint64_t kOutside = 0;
 
 struct Experiment {
   const char* constant;
-  Group group;
+  Involved group;
   Coll coll;
   const char* algorithm;
   uint64_t bytes;  // count * size
@@ -40,24 +40,24 @@ constexpr uint64_t kShort = 8, kLine = 512, kLong = 64 << 10;
 
 // In the order in which they build on each other.
 constexpr Experiment kCoreEach[] = {
-    {"host.call", Group::alone, Coll::all_reduce, "direct", kShort},
-    {"host.local", Group::alone, Coll::all_reduce, "direct", 4 * kLong},
-    {"host.message", Group::pair, Coll::broadcast, "direct", kShort},
-    {"host.hand_over", Group::pair, Coll::all_reduce, "one_shot", kShort},
-    {"host.slot", Group::all, Coll::all_gather, "direct", kLong},
-    {"host.ring", Group::pair, Coll::all_gather, "direct", kLine},
-    {"host.window", Group::all, Coll::all_gather, "window", kLong},
-    {"host.combine", Group::all, Coll::reduce_scatter, "direct", kLong},
-    {"host.combine.half", Group::all, Coll::reduce_scatter, "direct", kLong, DataType::float16},
-    {"host.combine.float8", Group::all, Coll::reduce_scatter, "direct", kLong, DataType::float8_e4m3},
-    {"host.window.store", Group::all, Coll::all_reduce, "window", 4 * kLong},
-    {"host.local.memory", Group::alone, Coll::all_reduce, "direct", kOutside},
-    {"host.window.memory", Group::all, Coll::all_gather, "window", kOutside},
-    {"host.window.store.memory", Group::all, Coll::all_reduce, "window", kOutside},
+    {"host.call", Involved::alone, Coll::all_reduce, "direct", kShort},
+    {"host.local", Involved::alone, Coll::all_reduce, "direct", 4 * kLong},
+    {"host.message", Involved::pair, Coll::broadcast, "direct", kShort},
+    {"host.hand_over", Involved::pair, Coll::all_reduce, "one_shot", kShort},
+    {"host.slot", Involved::all, Coll::all_gather, "direct", kLong},
+    {"host.ring", Involved::pair, Coll::all_gather, "direct", kLine},
+    {"host.window", Involved::all, Coll::all_gather, "window", kLong},
+    {"host.combine", Involved::all, Coll::reduce_scatter, "direct", kLong},
+    {"host.combine.half", Involved::all, Coll::reduce_scatter, "direct", kLong, DataType::float16},
+    {"host.combine.float8", Involved::all, Coll::reduce_scatter, "direct", kLong, DataType::float8_e4m3},
+    {"host.window.store", Involved::all, Coll::all_reduce, "window", 4 * kLong},
+    {"host.local.memory", Involved::alone, Coll::all_reduce, "direct", kOutside},
+    {"host.window.memory", Involved::all, Coll::all_gather, "window", kOutside},
+    {"host.window.store.memory", Involved::all, Coll::all_reduce, "window", kOutside},
 };
 constexpr Experiment kSharedCores[] = {
-    {"host.turn", Group::all, Coll::all_gather, "direct", kShort},
-    {"host.slot.memory", Group::all, Coll::all_gather, "direct", kLong},  // the connections alone fill caches
+    {"host.turn", Involved::all, Coll::all_gather, "direct", kShort},
+    {"host.slot.memory", Involved::all, Coll::all_gather, "direct", kLong},  // the connections alone fill caches
 };
 
 constexpr int kRounds = 2;
@@ -94,13 +94,13 @@ class Tuning {
 
  private:
   Communicator& group_of(const Experiment& e) {
-    return e.group == Group::alone ? alone_ : e.group == Group::pair ? pair_ : all_;
+    return e.group == Involved::alone ? alone_ : e.group == Involved::pair ? pair_ : all_;
   }
 
   PlanInputs inputs_of(const Experiment& e) const {
     PlanInputs in = all_.impl()->inputs;
-    in.nranks = e.group == Group::alone ? 1 : e.group == Group::pair ? 2 : all_.size();
-    if (e.group == Group::alone)
+    in.nranks = e.group == Involved::alone ? 1 : e.group == Involved::pair ? 2 : all_.size();
+    if (e.group == Involved::alone)
       in.cache_bytes /= static_cast<size_t>(all_.size());  // all ranks do it at once
     return in;
   }
@@ -120,7 +120,7 @@ class Tuning {
   double time(const Experiment& e) {
     const PlanInputs in = inputs_of(e);
     const bool window = std::string_view(e.algorithm) == "window";
-    if ((window && !in.windows && !in.same_process) || (all_.size() == 1 && e.group != Group::alone))
+    if ((window && !in.windows && !in.same_process) || (all_.size() == 1 && e.group != Involved::alone))
       return kNotMade;
     CallShape shape = shape_of(e, in);
     if (in.nranks > 1)
@@ -211,8 +211,8 @@ Race race_of(const CallShape& shape, const PlanInputs& in, const Constants& know
 }
 
 std::vector<Race> races_of(const PlanInputs& in, const Constants& known) {
-  constexpr double kMostBytes = 1 << 30;  // of all ranks' buffers
-  const double all = std::min(kLeavesCache * static_cast<double>(in.cache_bytes), kMostBytes);
+  constexpr double kMostBufferBytes = 1 << 30;  // of all ranks' buffers
+  const double all = std::min(kLeavesCache * static_cast<double>(in.cache_bytes), kMostBufferBytes);
   std::vector<Race> races;
   for (int c = 0; c < kColls; ++c) {
     CallShape shape{static_cast<Coll>(c), DataType::float32, RedOp::sum, 0, 1};

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/plugin_library.h"
+
 namespace muster::tuner_abi {
 
 using Result = int;  // ncclResult_t; 0: success
@@ -26,10 +28,6 @@ enum Protocol : int { kLl = 0, kLl128 = 1, kSimple = 2, kProtocols = 3 };
 using CostTable = float[kAlgorithms][kProtocols];
 constexpr float kIgnore = -1.0f;
 
-// NCCL_LOG_WARN and so on; `topics`: a bit each, in the order of muster::Topic.
-enum LogLevel : int { kLogNone = 0, kLogVersion, kLogWarn, kLogInfo, kLogAbort, kLogTrace };
-using Log = void (*)(int level, unsigned long topics, const char* file, int line, const char* format, ...);
-
 struct NvlDomains {
   int domains;
   int least_ranks, most_ranks;  // of one domain
@@ -49,28 +47,28 @@ struct Constants {
 // `table`: a CostTable, whatever its type says.
 struct V2 {
   const char* name;
-  Result (*init)(size_t ranks, size_t nodes, Log log, void** context);
+  Result (*init)(size_t ranks, size_t nodes, PluginLog log, void** context);
   Result (*choose)(void* context, Function function, size_t bytes, int collnet, int nvls, int operations,
                    int* algorithm, int* protocol, int* channels);
   Result (*destroy)(void* context);
 };
 struct V3 {
   const char* name;
-  Result (*init)(size_t ranks, size_t nodes, Log log, void** context);
+  Result (*init)(size_t ranks, size_t nodes, PluginLog log, void** context);
   Result (*choose)(void* context, Function function, size_t bytes, int operations, float** table,
                    int algorithms, int protocols, int* channels);
   Result (*destroy)(void* context);
 };
 struct V4 {
   const char* name;
-  Result (*init)(size_t ranks, size_t nodes, Log log, void** context);
+  Result (*init)(size_t ranks, size_t nodes, PluginLog log, void** context);
   Result (*choose)(void* context, Function function, size_t bytes, int operations, float** table,
                    int algorithms, int protocols, int registered, int* channels);
   Result (*destroy)(void* context);
 };
 struct V5 {
   const char* name;
-  Result (*init)(void** context, uint64_t communicator, size_t ranks, size_t nodes, Log log,
+  Result (*init)(void** context, uint64_t communicator, size_t ranks, size_t nodes, PluginLog log,
                  NvlDomains* domains, Constants* constants);
   Result (*choose)(void* context, Function function, size_t bytes, int operations, float** table,
                    int algorithms, int protocols, int registered, int* channels);

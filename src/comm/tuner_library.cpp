@@ -2,66 +2,14 @@
 
 #include <dlfcn.h>
 
-#include <cstdarg>
-#include <cstdio>
 #include <type_traits>
-#include <vector>
 
 #include "base/log.h"
 #include "base/log_options.h"
+#include "base/plugin_library.h"
 #include "base/text.h"
 
 namespace muster {
-namespace {
-
-// What plugins log with.
-void log_for_plugin(int level, unsigned long topics, const char*, int, const char* format, ...) {
-  const LogLevel ours = level == tuner_abi::kLogWarn || level == tuner_abi::kLogAbort ? LogLevel::warn
-                        : level == tuner_abi::kLogTrace                               ? LogLevel::trace
-                                                                                      : LogLevel::info;
-  std::optional<Topic> topic;
-  if (ours != LogLevel::warn) {
-    for (int t = 0; t < kTopics && !topic; ++t)
-      if ((topics >> t & 1) && log_enabled(ours, static_cast<Topic>(t))) topic = static_cast<Topic>(t);
-    if (!topic) return;
-  } else if (!log_enabled(ours)) {
-    return;
-  }
-  char text[1024];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  log_line(ours, topic, text);
-}
-
-struct Opened {
-  void* handle = nullptr;
-  std::string file, problem;
-};
-
-Opened open_first(const std::vector<std::string>& files) {
-  Opened o;
-  for (const std::string& file : files) {
-    const bool itself = lower(file) == "static_plugin";  // the plugin is part of the program
-    o.handle = dlopen(itself ? nullptr : file.c_str(), RTLD_NOW | RTLD_LOCAL);
-    o.file = file;
-    if (o.handle) return o;
-    const char* why = dlerror();
-    o.problem += fmt::format("{}{}", o.problem.empty() ? "" : "; ", why ? why : file);
-  }
-  return o;
-}
-
-std::vector<std::string> files_of(const std::string& name) {
-  if (name.empty()) return {"libnccl-tuner.so"};
-  std::vector<std::string> files = {name};
-  const bool full = name.find('/') != name.npos || (name.starts_with("lib") && name.ends_with(".so"));
-  if (!full) files.push_back("libnccl-tuner-" + name + ".so");
-  return files;
-}
-
-}  // namespace
 
 std::shared_ptr<const TunerLibrary> TunerLibrary::open(const Options& options) {
   const std::string& wanted = options.text("NCCL_TUNER_PLUGIN");
@@ -75,7 +23,7 @@ std::shared_ptr<const TunerLibrary> TunerLibrary::open(const Options& options) {
       log_info(Topic::tuning, "no tuner plugin: {}", why);
     return nullptr;
   };
-  const Opened library = open_first(files_of(wanted));
+  const PluginLibrary library = open_plugin("tuner", wanted, false);
   if (!library.handle) return cannot(library.problem);
   const auto symbol = [&](int version) {
     return dlsym(library.handle, fmt::format("ncclTunerPlugin_v{}", version).c_str());

@@ -13,12 +13,12 @@
 namespace muster {
 namespace {
 
-constexpr size_t kMostBytes = 1 << 20;
+constexpr size_t kMostProfileBytes = 1 << 20;
 
 std::string contents(const std::string& file, const std::string& option) {
   const auto close = [](FILE* f) { std::fclose(f); };
   const std::unique_ptr<FILE, decltype(close)> f(std::fopen(file.c_str(), "re"), close);
-  std::string text(kMostBytes + 1, '\0');
+  std::string text(kMostProfileBytes + 1, '\0');
   if (f) text.resize(std::fread(text.data(), 1, text.size(), f.get()));
   if (!f || std::ferror(f.get()))
     fail(Result::invalid_usage,

@@ -1,6 +1,7 @@
 // The counts of one V-variant call: where each rank's part is and how long, and what stands for them in comparisons.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -37,6 +38,15 @@ std::vector<ChunkTable::Chunk> lay_out(Coll coll, const Communicator::Impl& comm
 // than in place.
 void require_own_part(const Call& call, const Communicator::Impl& comm);
 void require_buffers(const Call& call, const Communicator::Impl& comm);
+
+// As submit(), for a V-variant whose counts are given as its caller has them.
+void submit_all_gather_v(const std::shared_ptr<Communicator::Impl>& comm, const Call& call, size_t send_count, std::span<const size_t> recv_counts,
+                         std::span<const size_t> displacements, HostStream* stream);
+void submit_reduce_scatter_v(const std::shared_ptr<Communicator::Impl>& comm, const Call& call, std::span<const size_t> recv_counts,
+                             HostStream* stream);
+void submit_all_to_all_v(const std::shared_ptr<Communicator::Impl>& comm, const Call& call, std::span<const size_t> send_counts,
+                         std::span<const size_t> send_displacements, std::span<const size_t> recv_counts,
+                         std::span<const size_t> recv_displacements, HostStream* stream);
 
 // Stands for counts in shapes and fingerprints. From it and one's own counts can be told which one differs, if it is one.
 uint64_t signature_of(std::span<const uint64_t> counts);

@@ -1,6 +1,7 @@
 #include "comm/window.h"
 
 #include "base/error.h"
+#include "base/lasting_memory.h"
 #include "bootstrap/wire.h"
 #include "comm/collective_run.h"
 #include "comm/exchange.h"
@@ -15,14 +16,16 @@ using Impl = Communicator::Impl;
 struct Part {
   uint64_t at = 0;  // in its arena; or the address, when all ranks share an address space
   uint64_t bytes = 0;
+  bool reachable = true;
   std::string problem;
 
-  std::string write() const { return Writer().u64(at).u64(bytes).text(problem).take(); }
+  std::string write() const { return Writer().u64(at).u64(bytes).u8(reachable).text(problem).take(); }
   static Part read(const std::string& text) {
     Reader r(text);
     Part p;
     p.at = r.u64();
     p.bytes = r.u64();
+    p.reachable = r.u8() != 0;
     p.problem = r.text();
     if (!r.ok() || !r.at_end())
       p.problem = problem_of(Error(Result::internal_error, "a rank's part of a window can't be read"));
@@ -52,6 +55,12 @@ Part describe(const Impl& comm, const Window::Impl& window) {
   mine.bytes = window.bytes;
   mine.problem = problem_in([&] {
     if (window.bytes == 0) return;
+    if (comm.shown && comm.shown->spans_hosts()) {  // ranks of one host reach what they can
+      const auto at = comm.ranks[static_cast<size_t>(comm.rank)].arena_base ? Arena::of_process().offset_of(window.base, window.bytes) : std::nullopt;
+      mine.at = at.value_or(0);
+      mine.reachable = at.has_value();
+      return;
+    }
     mine.at =
         comm.inputs.same_process ? reinterpret_cast<uint64_t>(window.base) : find_in_arena(comm, window);
   });
@@ -71,15 +80,30 @@ void register_now(Impl& comm, Window::Impl& window) {
   throw_first(problems);
   for (size_t r = 0; r < parts.size(); ++r) {
     std::byte* start = comm.inputs.same_process ? nullptr : comm.ranks[r].arena_base;
-    window.ranges.push_back({start + parts[r].at, parts[r].bytes});
+    const bool reachable = parts[r].reachable && (comm.inputs.same_process || comm.ranks[r].here);
+    window.ranges.push_back({reachable ? start + parts[r].at : nullptr, parts[r].bytes});
   }
+  if (window.bytes) window.life = LastingMemory::of_process().add({static_cast<const std::byte*>(window.base), window.bytes}, false, &comm);
+  if (comm.puts()) window.number = comm.puts()->add_window(static_cast<std::byte*>(window.base), window.bytes);
   window.registered.store(true, std::memory_order_release);
+}
+
+const Window::Impl::Range& range_of(const Window& window, int rank) {
+  if (!window)
+    fail(Result::invalid_argument, "a window that isn't registered was asked for rank {}'s part", rank);
+  const Window::Impl& impl = *window.impl();
+  if (rank < 0 || rank >= impl.comm->size)
+    fail(Result::invalid_argument, "rank {} is not in 0..{}", rank, impl.comm->size - 1);
+  return impl.ranges[static_cast<size_t>(rank)];
 }
 
 }  // namespace
 
 // After an error the others may be writing here, and this rank has no way to know; they stop at once.
 Window::Impl::~Impl() {
+  if (comm->fork_generation != fork_generation()) return;
+  LastingMemory::of_process().end(life);
+  if (registered.load() && comm->puts()) comm->puts()->remove_window(number);
   if (registered.load() && comm->segment && comm->failed() && comm->fork_generation == fork_generation())
     await_others_leaving(*comm);
 }
@@ -87,14 +111,8 @@ Window::Impl::~Impl() {
 Window::operator bool() const { return impl_ && impl_->registered.load(std::memory_order_acquire); }
 void* Window::data() const { return impl_ ? impl_->base : nullptr; }
 size_t Window::size() const { return impl_ ? impl_->bytes : 0; }
-size_t Window::size(int rank) const {
-  if (!*this)
-    fail(Result::invalid_argument, "a window that isn't registered was asked for the size of rank {}'s part",
-         rank);
-  if (rank < 0 || rank >= impl_->comm->size)
-    fail(Result::invalid_argument, "rank {} is not in 0..{}", rank, impl_->comm->size - 1);
-  return impl_->ranges[static_cast<size_t>(rank)].bytes;
-}
+size_t Window::size(int rank) const { return range_of(*this, rank).bytes; }
+void* Window::data(int rank) const { return range_of(*this, rank).base; }
 
 Window Communicator::register_window(void* base, size_t bytes) {
   const std::shared_ptr<Impl>& comm = require(impl_);

@@ -12,7 +12,7 @@ namespace muster {
 
 struct Window::Impl {
   struct Range {
-    std::byte* base = nullptr;  // as mapped here
+    std::byte* base = nullptr;  // as mapped here; null: it can't be reached
     size_t bytes = 0;
   };
 
@@ -20,6 +20,8 @@ struct Window::Impl {
   void* base = nullptr;  // this rank's, as given
   size_t bytes = 0;
   std::vector<Range> ranges;  // by rank, once it is registered
+  uint32_t number = 0;        // of several hosts: as FarPuts has it
+  uint64_t life = 0;          // in LastingMemory
   std::atomic<bool> registered{false};
 
   ~Impl();

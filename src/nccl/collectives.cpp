@@ -29,12 +29,14 @@ constexpr DataType type_of(ncclDataType_t type) { return static_cast<DataType>(t
   if (!custom.device_scalar) return;
   // A call that runs at once reads it here; one that is queued, when it runs.
   call.weight_at = custom.device_scalar;
+  if (call.on_gpu) return;
   std::memcpy(&call.weight_bits, custom.device_scalar, size_of(s.type));
 }
 
-// Whether the wish can be met is the same on all ranks: it is a matter of the call and of what planning knows.
+// Whether the wish can be met is the same on all ranks: it is a matter of the call and of what planning
+// knows.
 void set_algorithms(Call& call, const CommHandle& comm, const AlgorithmWish& wish) {
-  const Communicator::Impl& impl = *comm.communicator.impl();
+  Communicator::Impl& impl = *comm.communicator.impl();
   impl.require_usable();
   impl.validate(call);
   try {
@@ -59,20 +61,47 @@ inline ncclResult_t collective(Coll coll, const void* send, void* recv, size_t c
     call.shape = {coll, type_of(type), static_cast<RedOp>(op), root, count};
     call.send = send;
     call.recv = recv;
+    HostStream* const on = place(call, c, stream);
     if (!is_built_in(op)) [[unlikely]]
       set_custom_op(call, c, op);
     adapt(call, c);
-    submit(c.communicator.impl(), call, host_stream(stream));
+    submit(c.communicator.impl(), call, on);
   });
 }
 
 inline ncclResult_t collective(Coll coll, const void* send, void* recv, size_t count, ncclDataType_t type,
                                ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
-  return collective(coll, send, recv, count, type, op, root, comm, stream,
-                    [](Call&, const CommHandle&) {});
+  return collective(coll, send, recv, count, type, op, root, comm, stream, [](Call&, const CommHandle&) {});
+}
+
+ncclResult_t message(bool is_send, const void* send, void* recv, size_t count, ncclDataType_t type, int peer,
+                     ncclComm_t comm, cudaStream_t stream) {
+  return call_on(comm, [&](CommHandle& c) {
+    Call call;
+    call.shape = {Coll::send_recv, type_of(type), RedOp::sum, 0, count};
+    call.send = send;
+    call.recv = recv;
+    call.peer = peer;
+    call.is_send = is_send;
+    HostStream* const on = place(call, c, stream);
+    submit(c.communicator.impl(), call, on);
+  });
 }
 
 }  // namespace
+
+// Where there is nothing, addresses say nothing, so the stream does.
+HostStream* place(Call& call, const CommHandle& comm, cudaStream_t stream) {
+  const GpuLibrary* const gpus = gpu_library();
+  if (gpus && (gpus->holds(call.recv) || gpus->holds(call.send) ||
+               (call.shape.count == 0 && is_gpu_stream(stream, comm.communicator.impl()->gpu_device >= 0))))
+      [[unlikely]] {
+    call.on_gpu = true;
+    call.gpu_stream = stream;
+    return nullptr;
+  }
+  return host_stream(stream);
+}
 
 ncclResult_t collective_with(const AlgorithmWish& wish, Coll coll, const void* send, void* recv, size_t count,
                              ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm,
@@ -130,16 +159,12 @@ ncclResult_t Scatter(const void* send, void* recv, size_t count, ncclDataType_t 
 
 ncclResult_t Send(const void* buffer, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                   cudaStream_t stream) {
-  return call_on(comm, [&](CommHandle& c) {
-    c.communicator.send(buffer, count, type_of(type), peer, host_stream(stream));
-  });
+  return message(true, buffer, nullptr, count, type, peer, comm, stream);
 }
 
 ncclResult_t Recv(void* buffer, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                   cudaStream_t stream) {
-  return call_on(comm, [&](CommHandle& c) {
-    c.communicator.recv(buffer, count, type_of(type), peer, host_stream(stream));
-  });
+  return message(false, nullptr, buffer, count, type, peer, comm, stream);
 }
 
 }  // namespace muster::nccl

@@ -79,6 +79,7 @@ ncclComm_t open_comm(Communicator communicator, int device) {
 
 void close_comm(CommHandle& comm) {
   if (!g_comms.retire(comm)) return;
+  LastingMemory::of_process().end_all_of(comm.communicator.impl().get());  // now, though a thread may keep the handle for a while
   std::vector<CommHandle*> idle;
   {
     std::lock_guard lock(g_lingering_mutex);

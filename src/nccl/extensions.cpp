@@ -1,6 +1,8 @@
 // muster.h's collectives.
 #include "base/error.h"
+#include "comm/state.h"
 #include "muster.h"
+#include "nccl/collectives.h"
 #include "nccl/last_error.h"
 #include "nccl/reduce_op.h"
 #include "nccl/stream_handle.h"
@@ -30,6 +32,11 @@ ReduceOp complete_op(const CommHandle& comm, ncclRedOp_t op) {
   return custom.op;
 }
 
+// Its count stands for what the counts are, until they are known.
+Call call_of(Coll coll, const void* send, void* recv, ncclDataType_t type, const ReduceOp& op = {}) {
+  return muster::call_of(coll, send, recv, send || recv ? 1 : 0, static_cast<DataType>(type), op);
+}
+
 }  // namespace
 }  // namespace muster::nccl
 
@@ -42,9 +49,10 @@ MUSTER_API ncclResult_t musterAllGatherV(const void* send, size_t send_count, vo
                                          ncclComm_t comm, cudaStream_t stream) {
   return call_on(comm, [&](CommHandle& c) {
     (void)require_made(comm);
-    c.communicator.all_gather_v(send, send_count, recv, per_rank(c, recv_counts, "recvcounts"),
-                                displacements(c, displs), static_cast<muster::DataType>(type),
-                                host_stream(stream));
+    muster::Call call = call_of(muster::Coll::all_gather_v, send, recv, type);
+    muster::HostStream* const on = place(call, c, stream);
+    submit_all_gather_v(c.communicator.impl(), call, send_count, per_rank(c, recv_counts, "recvcounts"),
+                        displacements(c, displs), on);
   });
 }
 
@@ -53,9 +61,9 @@ MUSTER_API ncclResult_t musterReduceScatterV(const void* send, void* recv, const
                                              cudaStream_t stream) {
   return call_on(comm, [&](CommHandle& c) {
     (void)require_made(comm);
-    c.communicator.reduce_scatter_v(send, recv, per_rank(c, recv_counts, "recvcounts"),
-                                    static_cast<muster::DataType>(type), complete_op(c, op),
-                                    host_stream(stream));
+    muster::Call call = call_of(muster::Coll::reduce_scatter_v, send, recv, type, complete_op(c, op));
+    muster::HostStream* const on = place(call, c, stream);
+    submit_reduce_scatter_v(c.communicator.impl(), call, per_rank(c, recv_counts, "recvcounts"), on);
   });
 }
 
@@ -65,9 +73,11 @@ MUSTER_API ncclResult_t musterAlltoAllV(const void* send, const size_t* send_cou
                                         cudaStream_t stream) {
   return call_on(comm, [&](CommHandle& c) {
     (void)require_made(comm);
-    c.communicator.all_to_all_v(send, per_rank(c, send_counts, "sendcounts"), displacements(c, send_displs),
-                                recv, per_rank(c, recv_counts, "recvcounts"), displacements(c, recv_displs),
-                                static_cast<muster::DataType>(type), host_stream(stream));
+    muster::Call call = call_of(muster::Coll::all_to_all_v, send, recv, type);
+    muster::HostStream* const on = place(call, c, stream);
+    submit_all_to_all_v(c.communicator.impl(), call, per_rank(c, send_counts, "sendcounts"),
+                        displacements(c, send_displs), per_rank(c, recv_counts, "recvcounts"),
+                        displacements(c, recv_displs), on);
   });
 }
 

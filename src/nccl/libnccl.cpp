@@ -183,6 +183,11 @@ FORWARD(ncclResult_t, LLA2ACreateRequirement,
         (int nBlocks, int nSlots, ncclLLA2AHandle_t* outHandle, ncclDevResourceRequirements_t* outReq),
         (nBlocks, nSlots, outHandle, outReq));
 FORWARD(int, LLA2ACalcSlots, (int maxElts, int maxEltSize), (maxElts, maxEltSize));
+FORWARD(ncclResult_t, GetPeerDevicePointer, (ncclWindow_t window, size_t offset, int peer, void** outPtr), (window, offset, peer, outPtr));
+FORWARD(ncclResult_t, GetLsaDevicePointer, (ncclWindow_t window, size_t offset, int lsaRank, void** outPtr), (window, offset, lsaRank, outPtr));
+FORWARD(ncclResult_t, GetLsaMultimemDevicePointer, (ncclWindow_t window, size_t offset, void** outPtr), (window, offset, outPtr));
+FORWARD(ncclResult_t, GetMultimemDevicePointer, (ncclWindow_t window, size_t offset, ncclMultimemHandle_t multimem, void** outPtr),
+        (window, offset, multimem, outPtr));
 FORWARD(ncclTeam_t, TeamWorld, (ncclComm_t comm), (comm));
 FORWARD(ncclTeam_t, TeamLsa, (ncclComm_t comm), (comm));
 FORWARD(ncclTeam_t, TeamRail, (ncclComm_t comm), (comm));

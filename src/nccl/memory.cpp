@@ -1,5 +1,7 @@
 // Memory: allocating it, and registering it for this rank's own use.
 #include "base/error.h"
+#include "comm/gpu_rank.h"
+#include "comm/state.h"
 #include "nccl/entries.h"
 #include "nccl/last_error.h"
 #include "nccl/registration.h"
@@ -22,12 +24,16 @@ ncclResult_t MemAlloc(void** pointer, size_t bytes) {
   return query([&] {
     require_pointer(pointer, "ptr");
     *pointer = nullptr;
-    *pointer = mem_alloc(bytes);
+    const GpuLibrary* const gpus = gpu_library();
+    *pointer = gpus ? gpus->allocate(bytes) : mem_alloc(bytes);
   });
 }
 
 ncclResult_t MemFree(void* pointer) {
-  return query([&] { mem_free(pointer); });
+  return query([&] {
+    if (const GpuLibrary* gpus = gpu_library(); gpus && gpus->holds(pointer)) return gpus->release(pointer);
+    mem_free(pointer);
+  });
 }
 
 ncclResult_t CommRegister(ncclComm_t comm, void* buffer, size_t bytes, void** handle) {
@@ -36,7 +42,9 @@ ncclResult_t CommRegister(ncclComm_t comm, void* buffer, size_t bytes, void** ha
     require_pointer(handle, "handle");
     require_range(buffer, bytes);
     c.registrations.push_back(&g_registrations.open("registered ranges"));
-    c.registrations.back()->range = {static_cast<std::byte*>(buffer), bytes};
+    const Communicator::Impl* const impl = c.communicator.impl().get();
+    if (impl->options.flag("NCCL_LOCAL_REGISTER"))
+      c.registrations.back()->life = LastingMemory::of_process().add({static_cast<const std::byte*>(buffer), bytes}, false, impl);
     *handle = c.registrations.back();
   });
 }

@@ -3,18 +3,19 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/lasting_memory.h"
 #include "muster/window.h"
 #include "nccl/handle_table.h"
 
 namespace muster::nccl {
 
 struct Registration {
-  std::span<std::byte> range;
-  void clear() { range = {}; }
+  uint64_t life = 0;  // in LastingMemory; 0: it isn't there (NCCL_LOCAL_REGISTER=0)
+  void clear() { LastingMemory::of_process().end(std::exchange(life, 0)); }
 };
 struct WindowHandle {
   Window window;

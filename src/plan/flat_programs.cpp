@@ -7,8 +7,9 @@
 
 namespace muster {
 
-FlatPrograms::FlatPrograms(const ProgramMaker& maker, int nranks, const SimCall& call, const SimCosts& costs)
-    : call_(call), combine_work_(costs.combine_work), nranks_(nranks) {
+FlatPrograms::FlatPrograms(const ProgramMaker& maker, int nranks, const SimCall& call, const SimCosts& costs,
+                           bool even_chunks)
+    : call_(call), combine_work_(costs.combine_work), even_chunks_(even_chunks), nranks_(nranks) {
   if (call.element_bytes == 0 || call.tile_bytes < call.element_bytes || call.channels < 1)
     fail(Result::invalid_argument,
          "simulation of {} elements of {} bytes, in tiles of {} bytes, {} channels each: a tile must hold an "
@@ -43,11 +44,16 @@ void FlatPrograms::add(const Program& p, int rank) {
     fail(Result::invalid_argument,
          "rank {} of {} has the program of rank {} of {} for {}, and rank 0's is for {}", rank, nranks_,
          p.rank, p.nranks, name_of(p.coll), name_of(coll_));
+  cut(splits_count(p.coll) ? p.chunks : 1);
   for (const Channel& c : p.channels) add_channel(p, c);
 }
 
-Cut FlatPrograms::chunks_of(const Program& p) const {
-  return Cut(call_.count, splits_count(p.coll) ? p.chunks : 1, call_.element_bytes);
+void FlatPrograms::cut(uint32_t chunks) {
+  count_ = call_.count;
+  chunks_ = Cut(count_, chunks, call_.element_bytes);
+  if (!even_chunks_ || count_ <= chunks_.longest() * (chunks - 1)) return;
+  count_ = chunks_.longest() * chunks;
+  chunks_ = Cut(count_, chunks, call_.element_bytes);
 }
 
 uint64_t FlatPrograms::part_of(const Channel& c, uint64_t chunk) const {
@@ -59,7 +65,12 @@ void FlatPrograms::add_channel(const Program& p, const Channel& c) {
   known_.clear();
   window_numbers_.clear();
   const int number = static_cast<int>(&c - p.channels.data());
-  channels.push_back({p.rank, number, static_cast<uint32_t>(loops.size()), 0});
+  FlatChannel f;
+  f.rank = p.rank;
+  f.number = number;
+  f.first_loop = static_cast<uint32_t>(loops.size());
+  f.first_step = static_cast<uint32_t>(steps.size());
+  channels.push_back(f);
   for (const Loop& l : c.loops) {
     FlatLoop loop;
     loop.first = static_cast<uint32_t>(sequence.size());
@@ -67,14 +78,49 @@ void FlatPrograms::add_channel(const Program& p, const Channel& c) {
     loop.last = static_cast<uint32_t>(sequence.size());
     // All ranks count the tiles of the longest part. Chunks have one length, but for the last that isn't
     // empty.
-    const Cut chunks = chunks_of(p);
-    const uint64_t last = call_.count > 0 ? (call_.count - 1) / chunks.longest() : 0;
+    const uint64_t last = count_ > 0 ? (count_ - 1) / chunks_.longest() : 0;
     loop.longest =
-        std::max(part_of(c, chunks.length(0)), part_of(c, chunks.length(last))) * call_.element_bytes;
+        std::max(part_of(c, chunks_.length(0)), part_of(c, chunks_.length(last))) * call_.element_bytes;
     loop.tiles = std::max<uint64_t>(1, ceil_div(loop.longest, tile_bytes_));
     loops.push_back(loop);
   }
   channels.back().last_loop = static_cast<uint32_t>(loops.size());
+  channels.back().last_step = static_cast<uint32_t>(steps.size());
+}
+
+void FlatPrograms::keep(std::span<const uint32_t> kept, std::span<const uint32_t> members,
+                        std::span<const uint32_t> connection_numbers,
+                        std::span<const uint32_t> window_numbers) {
+  std::vector<FlatChannel> some;
+  std::vector<FlatLoop> their_loops;
+  std::vector<uint32_t> their_sequence;
+  for (size_t i = 0; i < kept.size(); ++i) {
+    FlatChannel c = channels[kept[i]];
+    const auto first = static_cast<uint32_t>(their_loops.size());
+    for (uint32_t l = c.first_loop; l < c.last_loop; ++l) {
+      FlatLoop loop = loops[l];
+      const auto at = sequence.begin();
+      const auto begin = static_cast<uint32_t>(their_sequence.size());
+      their_sequence.insert(their_sequence.end(), at + loop.first, at + loop.last);
+      loop.first = begin;
+      loop.last = static_cast<uint32_t>(their_sequence.size());
+      their_loops.push_back(loop);
+    }
+    for (uint32_t s = c.first_step; s < c.last_step; ++s) {
+      const FlatStep& f = steps[s];
+      for (uint32_t e = 0; e < uint32_t{f.receives} + f.sends; ++e)
+        ends[f.first_end + e] = connection_numbers[ends[f.first_end + e]];
+      for (uint32_t w = 0; w < f.windows; ++w)
+        windows[f.first_window + w] = window_numbers[windows[f.first_window + w]];
+    }
+    c.first_loop = first;
+    c.last_loop = static_cast<uint32_t>(their_loops.size());
+    c.members = members[i];
+    some.push_back(c);
+  }
+  channels = std::move(some);
+  loops = std::move(their_loops);
+  sequence = std::move(their_sequence);
 }
 
 uint32_t FlatPrograms::step_of(const Program& p, const Channel& c, const Step& s) {
@@ -82,10 +128,9 @@ uint32_t FlatPrograms::step_of(const Program& p, const Channel& c, const Step& s
   scratch_ends_.clear();
   scratch_windows_.clear();
   scratch_lengths_.clear();
-  const Cut chunks = chunks_of(p);
   const uint32_t n = splits_count(p.coll) ? p.chunks : 1;
   for (uint32_t j = 0; j < s.pieces; ++j) {
-    scratch_lengths_.push_back(part_of(c, chunks.length((s.extent + j) % n)) * call_.element_bytes);
+    scratch_lengths_.push_back(part_of(c, chunks_.length((s.extent + j) % n)) * call_.element_bytes);
     f.longest = std::max(f.longest, scratch_lengths_.back());
   }
   f.pieces = s.pieces;

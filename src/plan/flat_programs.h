@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
@@ -33,6 +34,8 @@ struct FlatLoop {
 struct FlatChannel {
   int rank = 0, number = 0;
   uint32_t first_loop = 0, last_loop = 0;
+  uint32_t first_step = 0, last_step = 0;  // in steps: all of its own
+  uint32_t members = 1;                    // channels that it stands for (symmetry.h)
 };
 
 struct FlatConnection {
@@ -49,12 +52,18 @@ struct FlatWindow {
 
 class FlatPrograms {
  public:
-  FlatPrograms(const ProgramMaker& maker, int nranks, const SimCall& call, const SimCosts& costs);
+  FlatPrograms(const ProgramMaker& maker, int nranks, const SimCall& call, const SimCosts& costs,
+               bool even_chunks = false);
 
   Coll coll() const { return coll_; }
   uint64_t tile_bytes() const { return tile_bytes_; }
   uint64_t most_tiles() const;                // of all loops
   double tiles_beyond(uint64_t tiles) const;  // the last one counts as far as it is full
+
+  // Leaves only the channels of `kept`, ascending, each for so many as `members` says, whose steps then name
+  // connections and window paths by the numbers that these have for them.
+  void keep(std::span<const uint32_t> kept, std::span<const uint32_t> members,
+            std::span<const uint32_t> connection_numbers, std::span<const uint32_t> window_numbers);
 
   std::vector<FlatChannel> channels;
   std::vector<FlatLoop> loops;
@@ -67,7 +76,7 @@ class FlatPrograms {
 
  private:
   void add(const Program& p, int rank);
-  Cut chunks_of(const Program& p) const;                     // in elements
+  void cut(uint32_t chunks);
   uint64_t part_of(const Channel& c, uint64_t chunk) const;  // of a chunk's elements
   void add_channel(const Program& p, const Channel& c);
   uint32_t step_of(const Program& p, const Channel& c, const Step& s);
@@ -76,8 +85,11 @@ class FlatPrograms {
 
   SimCall call_;
   double combine_work_;
+  bool even_chunks_;
   int nranks_;
   Coll coll_ = Coll::all_reduce;
+  uint64_t count_ = 0;   // that chunks_ cuts
+  Cut chunks_{0, 1, 1};  // of the current program, in elements
   uint64_t tile_bytes_;
   std::unordered_map<uint64_t, uint32_t> connection_numbers_;  // by ends and lane
   std::map<std::tuple<uint32_t, int, int>, uint32_t>

@@ -5,10 +5,11 @@
 
 #include <fmt/format.h>
 
+#include "plan/units.h"
+
 namespace muster {
 namespace {
 
-constexpr double kBytesPerMicrosecond = 1e3;  // of one GB/s
 
 struct Names {
   std::string_view protocol, near, sm;
@@ -43,7 +44,7 @@ double launch(const Constants& k, int per_thread) {
 }
 
 double ramp(const Links& l, double transfer_us, const Constants& k) {
-  return k("gpu.ramp") * (l.spread.hosts > 1 ? k("gpu.ramp.network") : 1) * std::sqrt(transfer_us);
+  return k.of("gpu.ramp", generation(l.sm)) * (l.spread.hosts > 1 ? k("gpu.ramp.network") : 1) * std::sqrt(transfer_us);
 }
 
 }  // namespace

@@ -19,16 +19,11 @@
 
 #include "plan/constants.h"
 #include "plan/links.h"
+#include "plan/protocol.h"
 #include "plan/simulator.h"
 #include "plan/work.h"
 
 namespace muster {
-
-// How a message says that it is there: by a flag in each 8 bytes (ll) or 128 (ll128), or by a counter after
-// it.
-enum class Protocol : uint8_t { ll, ll128, simple };
-inline constexpr Protocol kProtocols[] = {Protocol::ll, Protocol::ll128, Protocol::simple};
-const char* name_of(Protocol p);  // "LL", "LL128", "simple"
 
 enum class Bound : uint8_t { launch, latency, near_links, ports, channels, memory };
 

@@ -24,7 +24,7 @@ struct Action {
   std::vector<uint32_t> receives, sends;  // connections
 };
 
-struct Channel {
+struct ClockedChannel {
   std::vector<std::vector<Action>> loops;
 };
 
@@ -34,7 +34,7 @@ struct Cursor {
 };
 
 struct Rank {
-  std::vector<Channel> channels;
+  std::vector<ClockedChannel> channels;
   std::vector<Cursor> cursors;
   size_t unfinished = 0;  // channels of this call
   int call = -1;          // -1: not begun
@@ -72,10 +72,10 @@ class Clocks {
   }
 
  private:
-  std::vector<Channel> flatten(const Program& p) {
-    std::vector<Channel> channels;
-    for (const muster::Channel& from : p.channels) {
-      Channel& to = channels.emplace_back();
+  std::vector<ClockedChannel> flatten(const Program& p) {
+    std::vector<ClockedChannel> channels;
+    for (const Channel& from : p.channels) {
+      ClockedChannel& to = channels.emplace_back();
       for (const Loop& l : from.loops) {
         std::vector<Action>& loop = to.loops.emplace_back();
         for (const Step& s : l.steps) {
@@ -140,7 +140,7 @@ class Clocks {
   }
 
   // Puts the cursor on an action; false: the channel is finished.
-  bool settle(const Channel& channel, Cursor& at) const {
+  bool settle(const ClockedChannel& channel, Cursor& at) const {
     for (; at.loop < channel.loops.size(); ++at.loop, at.tile = 0, at.step = 0) {
       if (at.step < channel.loops[at.loop].size()) return true;
       at.step = 0;

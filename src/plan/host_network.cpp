@@ -46,11 +46,11 @@ PortRates rates_of(const topology::Machine& m, const topology::Fabric& fabric) {
 
 const char* name_of(HostNetwork::Kind kind) { return kind == HostNetwork::Kind::rdma ? "RDMA" : "TCP"; }
 
-HostNetwork network_between(const topology::Cluster& c) {
+HostNetwork network_between(const topology::Cluster& c, bool rdma_allowed) {
   std::vector<PortRates> each;
   for (const auto& shape : c.shapes) each.push_back(rates_of(*shape, c.fabric));
   const bool rdma =
-      !each.empty() && std::all_of(each.begin(), each.end(), [](const PortRates& r) { return r.has_rdma; });
+      rdma_allowed && !each.empty() && std::all_of(each.begin(), each.end(), [](const PortRates& r) { return r.has_rdma; });
   double least = std::numeric_limits<double>::infinity();
   for (const PortRates& r : each) least = std::min(least, rdma ? r.rdma : r.ethernet);
   return {rdma ? HostNetwork::Kind::rdma : HostNetwork::Kind::tcp, each.empty() ? 0 : least};

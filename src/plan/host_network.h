@@ -20,8 +20,8 @@ struct HostNetwork {
 
 const char* name_of(HostNetwork::Kind kind);
 
-// What the weakest host has. RDMA only if every host has a port for it; then all of a host's ports of that kind
-// count, else the fastest of Ethernet. Ports that are known to be down don't.
-HostNetwork network_between(const topology::Cluster& cluster);
+// What the weakest host has. RDMA only if every host has a port for it, and it is allowed; then all of a host's ports of
+// that kind count, else the fastest of Ethernet. Ports that are known to be down don't.
+HostNetwork network_between(const topology::Cluster& cluster, bool rdma_allowed = true);
 
 }  // namespace muster

@@ -10,23 +10,23 @@
 
 #include "base/math.h"
 #include "plan/host_clocks.h"
+#include "plan/units.h"
 #include "program/cut.h"
 #include "program/place.h"
 
 namespace muster {
 namespace {
 
-constexpr double kBytesPerMicrosecond = 1e3;  // of one GB/s
 // Of connections (transports/connection.h): bytes of a message that fit its line, and half of it; messages
 // after which the sender is told that there is room again.
-constexpr size_t kLineBytes = 32, kHalfLineBytes = 16;
+constexpr size_t kBytesInLine = 32, kBytesInHalfLine = 16;
 constexpr double kCreditMessages = 8;
 constexpr uint64_t kDescriptorBytes =
     24;  // that each rank tells the others before windows are used (src/comm/places.cpp)
 
 // What a connection's ring has by the longest message.
 double ring_bytes(double message, double slot) {
-  return message <= kLineBytes ? 0 : message <= 1024 ? 8192 : message <= 8192 ? 49152 : 33 * slot;
+  return message <= kBytesInLine ? 0 : message <= 1024 ? 8192 : message <= 8192 ? 49152 : 33 * slot;
 }
 
 // Element types differ in what combining them takes: 16-bit floats are widened and rounded, 8-bit ones more
@@ -95,7 +95,7 @@ class StepPrices {
     for (uint32_t j = 0; j < s.pieces; ++j)
       bytes += static_cast<double>(piece((s.extent + j) % static_cast<uint32_t>(chunks_), parts_of(p)));
     if (s.pieces > 0 && bytes == 0) return {-1, 0};
-    const bool in_line = bytes <= kLineBytes;
+    const bool in_line = bytes <= kBytesInLine;
     StepTime t;
     const auto add = [&](const Ref& r, bool is_source) {
       const bool is_slot = r.kind == Ref::Kind::slot;
@@ -222,7 +222,7 @@ class Pricing {
     if (rules.bytes_apart) {
       // A sender that nobody answers is ahead by so many messages; then all ranks of its core have to have
       // their turns.
-      const double ahead = longest_ <= kHalfLineBytes ? 2 * kCreditMessages : kCreditMessages;
+      const double ahead = longest_ <= kBytesInHalfLine ? 2 * kCreditMessages : kCreditMessages;
       const double least = std::ceil(static_cast<double>(in_.nranks) / in_.cores) * rules.turn_us *
                            traffic_.messages * tiles / ahead;
       if (p.turns_us < least) {
@@ -306,7 +306,7 @@ HostPrice host_message_price(uint64_t bytes, const PlanInputs& in, const Constan
                sharing = std::max(1.0, static_cast<double>(in.nranks) / std::max(1, in.cores));
   HostPrice p;
   p.messages_us =
-      k("host.call") + (messages + 1) * (k("host.message") + (tile > kLineBytes ? k("host.ring") : 0));
+      k("host.call") + (messages + 1) * (k("host.message") + (tile > kBytesInLine ? k("host.ring") : 0));
   p.bytes_us = sharing * (all + tile) * one_side;  // both sides at once, but for one tile
   p.turns_us = sharing > 1 ? sharing * k("host.turn") : 0;
   p.us = p.messages_us + p.bytes_us + p.turns_us + k("host.hand_over");

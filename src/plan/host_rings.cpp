@@ -17,7 +17,6 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
-size_t at(int i) { return static_cast<size_t>(i); }
 
 // Largest flows by shortest augmenting paths (Edmonds and Karp, 1972); networks here have some hundred edges.
 class FlowNetwork {

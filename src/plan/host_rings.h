@@ -15,6 +15,9 @@
 
 namespace muster {
 
+// Ranks and nodes are numbered by int, vectors by size_t.
+inline size_t at(int i) { return static_cast<size_t>(i); }
+
 // A way between hosts: a network port; the NVSwitches of a domain; or, if node is kNone, a port of which
 // nothing is known.
 struct GatePort {

@@ -7,11 +7,11 @@
 
 #include "base/math.h"
 #include "plan/host_price.h"
+#include "plan/units.h"
 
 namespace muster {
 namespace {
 
-constexpr double kBytesPerMicrosecond = 1e3;  // of one GB/s
 constexpr double kLineBytes = 32;             // of a message that fits a connection's line
 
 class Terms {

@@ -156,7 +156,9 @@ Links links_of(const Cluster& c, std::span<const RankPlace> ranks, const Constan
     if (is_new) it->second = links_of_host(c, host, gpus, constants);
     const HostLinks& h = it->second;
     ++l.spread.hosts;
-    l.spread.per_host = std::max(l.spread.per_host, static_cast<int>(gpus.size()));
+    const int here = static_cast<int>(gpus.size());
+    l.spread.per_host = std::max(l.spread.per_host, here);
+    l.spread.least = first ? here : std::min(l.spread.least, here);
     l.near = std::max(l.near, h.near);
     if (h.sm > 0 && (l.sm == 0 || h.sm < l.sm)) l.sm = h.sm;
     l.switched = (first || l.switched) && h.switched;

@@ -19,7 +19,7 @@ using topology::PathClass;
 
 namespace {
 
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 // A set of rings that moves so much more goes before one of fewer rings, or of rings that stay on their rail.
 constexpr double kWorthIt = 1.01;
 // Hops tried (some 100 ns each), by one attempt at a speed and by all of them: first a little at every
@@ -29,7 +29,6 @@ struct Effort {
 };
 constexpr Effort kEfforts[] = {{1 << 9, 1 << 16}, {1 << 13, 1 << 17}};
 
-size_t at(int i) { return static_cast<size_t>(i); }
 
 // How rings pass from host to host.
 enum class Gate : uint8_t { none, ports, nvswitch };
@@ -154,7 +153,7 @@ std::vector<GatePort> ports_of(const Machine& m, const topology::Fabric& f) {
 
 std::vector<GatePort> ways_through(Gate gate, const Machine& m, const topology::Fabric& f) {
   if (gate == Gate::ports) return ports_of(m, f);
-  if (gate == Gate::nvswitch) return {{m.all(topology::Kind::nvswitch).front(), kInfinite}};
+  if (gate == Gate::nvswitch) return {{m.all(topology::Kind::nvswitch).front(), kUnbounded}};
   return {};
 }
 
@@ -186,7 +185,7 @@ std::vector<std::pair<double, int>> promising_speeds(const std::vector<HostKind>
     bases.insert(bases.end(), c.begin(), c.end());
   }
   for (const double base : bases)
-    for (int j = 1; j <= most && base < kInfinite; ++j) speeds.push_back(base / j);
+    for (int j = 1; j <= most && base < kUnbounded; ++j) speeds.push_back(base / j);
   std::sort(speeds.begin(), speeds.end());
   speeds.erase(std::unique(speeds.begin(), speeds.end()), speeds.end());
 
@@ -211,7 +210,7 @@ std::vector<std::pair<double, int>> promising_speeds(const std::vector<HostKind>
 RingSet equal_set(const std::vector<HostKind>& kinds, std::vector<std::vector<HostRing>> of_kind) {
   size_t rings = of_kind.front().size();
   for (const auto& r : of_kind) rings = std::min(rings, r.size());
-  RingSet set{kInfinite, std::move(of_kind)};
+  RingSet set{kUnbounded, std::move(of_kind)};
   for (size_t k = 0; k < kinds.size(); ++k) {
     set.of_kind[k].resize(rings);
     set.speed = std::min(set.speed, kinds[k].rings.speed_of(set.of_kind[k]));

@@ -66,12 +66,12 @@ Simulation simulate_scaled(const ScaledCluster& cluster, const SimCall& call, co
     fail(Result::invalid_argument,
          "{} hosts by runs of {} and {}: these must be more than 1, the second larger", cluster.hosts,
          cluster.small, cluster.large);
-  const auto run = [&](const Network& n, const SimCall& c) {
+  const auto run = [&](const SimulatedNetwork& n, const SimCall& c) {
     return simulate([&](int rank) { return cluster.program(n.ranks(), rank); }, c, n, costs, options);
   };
   if (cluster.hosts <= cluster.large) return run(cluster.network(cluster.hosts), call);
 
-  const Network large = cluster.network(cluster.large), little = cluster.network(cluster.small);
+  const SimulatedNetwork large = cluster.network(cluster.large), little = cluster.network(cluster.small);
   const int per_host = large.ranks() / cluster.large, ranks = per_host * cluster.hosts;
   if (per_host * cluster.large != large.ranks() || per_host * cluster.small != little.ranks())
     fail(Result::invalid_argument, "{} ranks on {} hosts and {} on {}: hosts must have as many each",
@@ -80,7 +80,7 @@ Simulation simulate_scaled(const ScaledCluster& cluster, const SimCall& call, co
   const double all_steps = steps_of_all(whole, ranks, call, options);
   if (all_steps <= cluster.most_steps) return run(cluster.network(cluster.hosts), call);
 
-  const auto sample = [&](const Network& n) {
+  const auto sample = [&](const SimulatedNetwork& n) {
     const Program p = cluster.program(n.ranks(), 0);
     SimCall c = call;
     // Its chunks are as long as the whole cluster's.

@@ -21,7 +21,7 @@
 namespace muster {
 
 struct ScaledCluster {
-  std::function<Network(int hosts)> network;  // as many ranks on each host
+  std::function<SimulatedNetwork(int hosts)> network;  // as many ranks on each host
   std::function<Program(int nranks, int rank)> program;
   int hosts = 0;
   int small = 16, large = 32;  // hosts of the clusters that are run; 1 < small < large

@@ -11,12 +11,9 @@ namespace muster {
 
 namespace {
 
-constexpr double kTicksPerUs = 1e6;  // a tick is a picosecond
 // What is so near its end, but for rounding, is there.
 constexpr double kRounding = 0.01;  // ticks
 
-uint64_t ticks(double us) { return static_cast<uint64_t>(std::llround(us * kTicksPerUs)); }
-double microseconds(uint64_t t) { return static_cast<double>(t) / kTicksPerUs; }
 // Of so many bytes at a rate in GB/s, which is bytes per nanosecond; never 0.
 uint64_t duration(double bytes, double gb_per_s) {
   return std::max<uint64_t>(1, static_cast<uint64_t>(std::ceil(bytes / gb_per_s * 1e3)));
@@ -24,47 +21,19 @@ uint64_t duration(double bytes, double gb_per_s) {
 
 }  // namespace
 
-uint32_t SimulationRun::add_flow(std::vector<uint32_t> route, uint32_t owner) {
-  routes_.push_back(std::move(route));
-  flows_.push_back({owner});
-  return static_cast<uint32_t>(flows_.size() - 1);
-}
-
-void SimulationRun::lay_out() {
-  const auto resources = network_.resources();
-  const int n = network_.ranks();
-  // All channels that one stands for share alike, so each has its part of what there is.
-  const double share = 1.0 / call_.channels;
-  capacities_.resize(resources);
-  for (uint32_t r = 0; r < resources; ++r) capacities_[r] = network_.gb_per_s(r) * share;
-  const bool own = costs_.rank_gb_per_s < SimCosts::kUnlimited;
-  if (own) capacities_.insert(capacities_.end(), static_cast<size_t>(n), costs_.rank_gb_per_s * share);
-
-  for (const FlatConnection& c : p_.connections) {
-    const Route r = network_.route(c.from, c.to);
-    const LinkCosts& l = costs_.links[static_cast<size_t>(r.link_class)];
-    ConnectionState s;
-    s.free = costs_.slots;
-    s.latency = ticks(r.latency_us + l.latency_us);
-    s.by_proxy = l.by_proxy;
-    s.sender = c.sender;
-    s.receiver = c.receiver;
-    if (!r.resources.empty()) {
-      s.flow = add_flow(r.resources, s.by_proxy ? static_cast<uint32_t>(connections_.size()) : c.sender);
-      flows_.back().by_proxy = s.by_proxy;
-    }
-    connections_.push_back(s);
-  }
-  queues_.resize(connections_.size());
-  for (const FlatWindow& w : p_.window_paths) {
-    Route r = network_.route(w.from, w.to);
-    window_flow_.push_back(r.resources.empty() ? UINT32_MAX : add_flow(std::move(r.resources), w.channel));
-  }
-  for (size_t c = 0; c < p_.channels.size(); ++c) {
-    const FlatChannel& f = p_.channels[c];
-    std::vector<uint32_t> work = network_.work(f.rank);
-    if (own) work.push_back(resources + static_cast<uint32_t>(f.rank));
-    work_flow_.push_back(work.empty() ? UINT32_MAX : add_flow(std::move(work), static_cast<uint32_t>(c)));
+SimulationRun::SimulationRun(const FlatPrograms& programs, const SimulationLayout& layout,
+                             const SimCosts& costs, const SimOptions& options, uint64_t tiles)
+    : p_(programs),
+      layout_(layout),
+      costs_(costs),
+      options_(options),
+      tiles_(tiles),
+      queues_(layout.connections.size()),
+      shares_(layout.capacities, layout.routes, layout.counts) {
+  for (const SimulationLayout::Connection& c : layout_.connections)
+    connections_.push_back({c, 0, costs_.slots});
+  for (const SimulationLayout::Flow& f : layout_.flows) flows_.push_back({f, 0});
+  for (const FlatChannel& f : p_.channels) {
     ChannelState s;
     s.loop = f.first_loop;
     if (f.first_loop < f.last_loop) {
@@ -73,11 +42,6 @@ void SimulationRun::lay_out() {
     }
     channels_.push_back(s);
   }
-  for (const std::vector<uint32_t>& route : routes_)
-    for (const uint32_t r : route)
-      if (!(capacities_[r] > 0))
-        fail(Result::invalid_argument, "{} is used, but its rate is unknown", network_.resource(r).name);
-  shares_.emplace(capacities_, routes_);
 }
 
 // From s.at on: past steps that have nothing to do in this tile, from tile to tile and loop to loop.
@@ -151,13 +115,14 @@ void SimulationRun::begin(uint32_t channel) {
     const uint32_t* ends = p_.ends.data() + f.first_end;
     for (uint32_t i = f.receives; i < uint32_t{f.receives} + f.sends; ++i) {
       const ConnectionState& c = connections_[ends[i]];
-      if (c.flow != UINT32_MAX && !c.by_proxy) flow(c.flow, bytes, most);
+      if (c.flow != SimulationLayout::kNone && !c.by_proxy) flow(c.flow, bytes, most);
     }
     for (uint32_t i = 0; i < f.windows; ++i)
-      if (const uint32_t w = window_flow_[p_.windows[f.first_window + i]]; w != UINT32_MAX)
+      if (const uint32_t w = layout_.window_flow[p_.windows[f.first_window + i]];
+          w != SimulationLayout::kNone)
         flow(w, bytes, most);
-    if (work > 0 && work_flow_[channel] != UINT32_MAX)
-      flow(work_flow_[channel], work, costs_.channel_gb_per_s);
+    if (const uint32_t w = layout_.work_flow[channel]; work > 0 && w != SimulationLayout::kNone)
+      flow(w, work, costs_.channel_gb_per_s);
     if (s.outstanding == before && work > 0 && costs_.channel_gb_per_s < SimCosts::kUnlimited) {
       ++s.outstanding;
       events_.add(events_.now() + duration(work, costs_.channel_gb_per_s), {What::timer, channel});
@@ -175,14 +140,14 @@ void SimulationRun::end(uint32_t channel) {
     events_.add(now + connections_[ends[i]].latency, {What::credit, ends[i]});
   for (uint32_t i = f.receives; i < uint32_t{f.receives} + f.sends; ++i) {
     const ConnectionState& c = connections_[ends[i]];
-    if (!c.by_proxy || c.flow == UINT32_MAX) {
+    if (!c.by_proxy || c.flow == SimulationLayout::kNone) {
       events_.add(now + c.latency, {What::arrival, ends[i]});
       continue;
     }
     queues_[ends[i]].push_back(s.bytes);
     if (queues_[ends[i]].size() == 1) send_next(ends[i]);
   }
-  ++steps_;
+  steps_ += p_.channels[channel].members;
   if (options_.log) {
     const FlatChannel& c = p_.channels[channel];
     log_.push_back({microseconds(s.begun), microseconds(now), c.rank, c.number,
@@ -198,7 +163,7 @@ void SimulationRun::end(uint32_t channel) {
 
 void SimulationRun::start_flow(uint32_t flow, double bytes, double most) {
   flows_[flow].carried += bytes;
-  const uint32_t group = shares_->start(flow, most);
+  const uint32_t group = shares_.start(flow, most);
   if (group >= groups_.size()) groups_.resize(group + 1);
   Group& g = groups_[group];
   go_on(group);
@@ -231,9 +196,9 @@ void SimulationRun::plan_end(uint32_t group) {
 }
 
 void SimulationRun::share() {
-  shares_->update([&](uint32_t group) {
+  shares_.update([&](uint32_t group) {
     go_on(group);
-    groups_[group].rate = shares_->rate(group);
+    groups_[group].rate = shares_.rate(group);
   });
   for (const uint32_t group : touched_) plan_end(group);
   touched_.clear();
@@ -257,7 +222,7 @@ void SimulationRun::flows_end(uint32_t group) {
 
 void SimulationRun::flow_ended(uint32_t flow) {
   const Flow& f = flows_[flow];
-  shares_->stop(flow);
+  shares_.stop(flow);
   if (!f.by_proxy) return part_done(f.owner);
   events_.add(events_.now() + connections_[f.owner].latency, {What::arrival, f.owner});
   queues_[f.owner].erase(queues_[f.owner].begin());
@@ -340,32 +305,6 @@ std::string SimulationRun::waits_for(int channel) const {
       return fmt::format("one of {} slots to rank {} on lane {}", costs_.slots, c.to, c.lane);
   }
   return "nothing";
-}
-
-Simulation SimulationRun::result() const {
-  Simulation r;
-  r.finish_us.assign(static_cast<size_t>(network_.ranks()), microseconds(ticks(costs_.launch_us)));
-  for (size_t c = 0; c < channels_.size(); ++c) {
-    double& finish = r.finish_us[static_cast<size_t>(p_.channels[c].rank)];
-    finish = std::max(finish, microseconds(channels_[c].finish));
-  }
-  for (const double f : r.finish_us) r.time_us = std::max(r.time_us, f);
-  std::vector<double> carried(capacities_.size());
-  for (size_t f = 0; f < flows_.size(); ++f)
-    for (const uint32_t i : routes_[f]) carried[i] += flows_[f].carried;
-  const uint32_t shared = network_.resources();
-  for (uint32_t i = 0; i < carried.size(); ++i) {
-    if (carried[i] == 0) continue;
-    Simulation::Use use;
-    use.resource = i < shared ? network_.resource(i)
-                              : Resource{Resource::Kind::core, topology::LinkKind::cpu,
-                                         fmt::format("rank {}: copies", i - shared), costs_.rank_gb_per_s};
-    use.bytes = carried[i] * call_.channels;
-    r.uses.push_back(std::move(use));
-  }
-  r.steps = steps_ * static_cast<uint64_t>(call_.channels);
-  r.log = log_;
-  return r;
 }
 
 }  // namespace muster

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "plan/event_queue.h"
 #include "plan/fair_shares.h"
 #include "plan/flat_programs.h"
+#include "plan/simulation_layout.h"
 #include "plan/simulator.h"
 
 namespace muster {
@@ -30,11 +30,8 @@ class SimulationRun {
     uint64_t finish = 0;
   };
 
-  SimulationRun(const FlatPrograms& programs, const SimCall& call, const Network& network,
-                const SimCosts& costs, const SimOptions& options, uint64_t tiles)
-      : p_(programs), call_(call), network_(network), costs_(costs), options_(options), tiles_(tiles) {
-    lay_out();
-  }
+  SimulationRun(const FlatPrograms& programs, const SimulationLayout& layout, const SimCosts& costs,
+                const SimOptions& options, uint64_t tiles);
 
   // False if the programs got stuck.
   bool run();
@@ -42,7 +39,11 @@ class SimulationRun {
   int stuck() const;
   const ChannelState& state(int channel) const { return channels_[static_cast<size_t>(channel)]; }
   std::string waits_for(int channel) const;
-  Simulation result() const;
+
+  double finish_us(uint32_t channel) const { return microseconds(channels_[channel].finish); }
+  double carried(uint32_t flow) const { return flows_[flow].carried; }  // bytes, in all
+  uint64_t steps() const { return steps_; }                             // of all channels
+  const std::vector<StepRecord>& log() const { return log_; }
 
  private:
   enum class What : uint32_t { launch, begin, timer, flow_end, arrival, credit };
@@ -51,16 +52,10 @@ class SimulationRun {
     What what;
     uint32_t number;  // of a channel, group of flows or connection
   };
-  struct ConnectionState {
-    int32_t full = 0, free = 0;
-    uint64_t latency = 0;
-    uint32_t flow = UINT32_MAX;  // UINT32_MAX: nothing is in between
-    uint32_t sender = 0, receiver = 0;
-    bool by_proxy = false;
+  struct ConnectionState : SimulationLayout::Connection {
+    int32_t full = 0, free = 0;  // slots
   };
 
-  void lay_out();
-  uint32_t add_flow(std::vector<uint32_t> route, uint32_t owner);
   void try_start(uint32_t channel);
   void find_step(uint32_t channel);
   void wake(uint32_t channel, uint32_t connection) {
@@ -84,8 +79,7 @@ class SimulationRun {
   uint64_t tiles_of(const FlatLoop& l) const { return std::min(l.tiles, tiles_); }
 
   const FlatPrograms& p_;
-  const SimCall& call_;
-  const Network& network_;
+  const SimulationLayout& layout_;
   const SimCosts& costs_;
   const SimOptions& options_;
   uint64_t tiles_;
@@ -97,11 +91,8 @@ class SimulationRun {
   EventQueue<Occurrence> events_;
   std::vector<uint32_t> ready_;  // channels that may be able to start
 
-  // Flows: of connections, of windows, and of channels' work.
-  struct Flow {
-    uint32_t owner = 0;  // the channel whose step it belongs to; of a proxy's flow its connection
-    bool by_proxy = false;
-    double carried = 0;  // bytes, in all
+  struct Flow : SimulationLayout::Flow {
+    double carried = 0;
   };
   // Those of a group (fair_shares.h) have the same rate, so a common count of bytes tells when each ends.
   struct Ending {
@@ -123,11 +114,7 @@ class SimulationRun {
   std::vector<Group> groups_;
   std::vector<uint32_t> touched_;  // groups whose next end is to be planned
   std::vector<uint32_t> ended_;    // flows
-  std::vector<std::vector<uint32_t>> routes_;
-  std::vector<uint32_t> work_flow_;    // by channel; UINT32_MAX: none
-  std::vector<uint32_t> window_flow_;  // by window path
-  std::vector<double> capacities_;     // network's resources, then ranks' own
-  std::optional<FairShares> shares_;   // made when all flows are known
+  FairShares shares_;
 
   uint64_t steps_ = 0;
   std::vector<StepRecord> log_;

@@ -6,12 +6,12 @@
 // SimCosts::step_us it makes its result, with
 //   work = result bytes * (destinations - 1 + (1 source: 1; n sources: (n - 1) * combine_work))       [bytes
 //   as if copied]
-// at channel_gb_per_s at most, and the work of all channels of a rank shares rank_gb_per_s and Network::work.
-// Meanwhile its messages, and what it loads from and stores to windows, flow over their routes, none faster
-// than the work allows. When all is done, it hands over: messages arrive, and slots are free again, one
-// latency later (the route's + the link class's). Where LinkCosts::by_proxy is set, a message leaves only
-// then, and the channel goes on meanwhile; messages of a connection leave one after the other. Flows that go
-// at a time share what they go over max-min fairly (fair_shares.h).
+// at channel_gb_per_s at most, and the work of all channels of a rank shares rank_gb_per_s and
+// SimulatedNetwork::work. Meanwhile its messages, and what it loads from and stores to windows, flow over
+// their routes, none faster than the work allows. When all is done, it hands over: messages arrive, and slots
+// are free again, one latency later (the route's + the link class's). Where LinkCosts::by_proxy is set, a
+// message leaves only then, and the channel goes on meanwhile; messages of a connection leave one after the
+// other. Flows that go at a time share what they go over max-min fairly (fair_shares.h).
 //
 // Times are whole picoseconds and nothing depends on addresses or threads: the same call gives the same
 // numbers.
@@ -25,7 +25,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/network.h"
+#include "plan/simulated_network.h"
 #include "program/program.h"
 
 namespace muster {
@@ -56,10 +56,14 @@ struct SimCall {
 };
 
 struct SimOptions {
-  bool log = false;  // keep a record of each step
+  bool log = false;  // keep a record of each step; else ranks that do alike are run once (symmetry.h)
   // Loops of more tiles are run with so many, and with half of these, and the rest is taken to go on alike:
   // an extrapolation, exact where the pipeline has filled by then. 0: all tiles are run. Else 2 or more.
   uint64_t most_tiles = 0;
+  // The last chunk, if shorter than the others but not empty, is taken to be as long:
+  // else each rank has it at another step, and none does as another does. The others wait for longer ones
+  // anyway, so time hardly changes (symmetry_test: below 0.3 %).
+  bool even_chunks = false;
 };
 
 // A step of one tile, in microseconds.
@@ -81,7 +85,7 @@ struct Simulation {
   };
   std::vector<Use> uses;  // of what carried something, by number of the resource; then ranks' own
   int busiest = -1;       // of `uses`: what bounds the time where its utilisation is near 1; -1: none
-  uint64_t steps = 0;     // steps that were run
+  uint64_t steps = 0;     // of all ranks, as far as tiles were run
   bool extrapolated = false;
   std::vector<StepRecord> log;  // by end
 };
@@ -90,10 +94,10 @@ using ProgramMaker = std::function<Program(int rank)>;
 
 // programs[r] is rank r's. Throws invalid_argument for what doesn't fit together, and internal_error, naming
 // rank, channel and step, for programs that wait for ever.
-Simulation simulate(std::span<const Program> programs, const SimCall& call, const Network& network,
+Simulation simulate(std::span<const Program> programs, const SimCall& call, const SimulatedNetwork& network,
                     const SimCosts& costs, const SimOptions& options = {});
 // The same without ever holding the programs of all ranks. `maker` is asked for network.ranks() of them.
-Simulation simulate(const ProgramMaker& maker, const SimCall& call, const Network& network,
+Simulation simulate(const ProgramMaker& maker, const SimCall& call, const SimulatedNetwork& network,
                     const SimCosts& costs, const SimOptions& options = {});
 
 }  // namespace muster

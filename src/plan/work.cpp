@@ -1,5 +1,6 @@
 #include "plan/work.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <string_view>
@@ -113,17 +114,18 @@ std::optional<Work> all_reduce(std::string_view name, const Spread& s, const Siz
     w.near_rounds = 2 * tree_rounds(s.ranks);
     w.near_bytes = tree_bytes(s.ranks, b.data);
   } else if (name == "hierarchical" || name == "tree") {
-    const double g = s.per_host, k = s.hosts;
+    // A rail's member collects its part from all ranks of its host, and gives it to all.
+    const double g = s.per_host, k = s.hosts, rails = s.rails();
     w.tree = name == "tree";
     w.near_rounds = g > 1 ? 2 : 0;
     w.far_rounds = w.tree ? 2 * tree_rounds(s.hosts) : 2 * (k - 1);
-    w.near_bytes = 2 * (g - 1) / g * b.data;
+    w.near_bytes = 2 * (g - 1) / rails * b.data;
     w.far_bytes = w.tree ? tree_bytes(s.hosts, b.data) : 2 * (k - 1) / k * b.data;
     w.near_messages = 2 * (g - 1) * (w.tree ? 2 : k);
     w.far_messages = w.tree ? tree_messages(s.hosts) : 2 * (k - 1);
-    w.longest_far = b.data / g / (w.tree ? 2 : k);
-    w.combined =
-        (g - 1) / g * b.data + (w.tree ? tree_combined(s.hosts, b.data / g) : (k - 1) / k * b.data / g);
+    w.longest_far = b.data / rails / (w.tree ? 2 : k);
+    w.combined = (g - 1) / rails * b.data +
+                 (w.tree ? tree_combined(s.hosts, b.data / rails) : (k - 1) / k * b.data / rails);
   } else {
     return std::nullopt;
   }
@@ -145,11 +147,15 @@ std::optional<Work> gather_or_scatter_of_all(std::string_view name, bool combine
     spread_evenly(w, s, (b.n - 1) * b.chunk);
     w.longest_far = b.data / 2;
   } else if (name == "hierarchical") {
-    const double g = s.per_host, k = s.hosts;
+    const double g = s.per_host, k = s.hosts, rails = s.rails();
+    const double of_rail = std::ceil(b.n / rails);  // chunks, of all hosts
     w.near_rounds = g > 1 ? (combines ? 1 : 2) : 0;
     w.far_rounds = k - 1;
-    w.near_bytes = (g - 1) * k * b.chunk;
-    w.far_bytes = g * (k - 1) * b.chunk;
+    // A rail's member collects all its chunks from each of its host; or each gives its own to its host, and
+    // rails' members what came from others, which is more on a smaller host.
+    const auto given = [&](double ranks) { return (ranks - 1) * (1 + std::ceil((b.n - ranks) / rails)); };
+    w.near_bytes = (combines ? (g - 1) * of_rail : std::max(given(g), given(rails))) * b.chunk;
+    w.far_bytes = rails * (of_rail - 1) * b.chunk;
     w.near_messages = k * (g - 1);
     w.far_messages = k - 1;
     if (combines) w.combined = (k * (g - 1) + k - 1) * b.chunk;
@@ -209,8 +215,7 @@ std::optional<Work> broadcast_or_reduce(std::string_view name, bool combines, co
     w.near_messages = 2 * (g - 1) * (w.tree ? 2 : 1);
     w.far_messages = k > 1 ? (w.tree ? 2 : 1) : 0;
     w.longest_far = b.data / g / (w.tree ? 2 : 1);
-    if (combines)
-      w.combined = (g - 1) / g * b.data + (k > 1 ? b.data / g : 0);
+    if (combines) w.combined = (g - 1) / g * b.data + (k > 1 ? b.data / g : 0);
   } else {
     return std::nullopt;
   }
@@ -251,11 +256,13 @@ std::optional<Work> counted(const Algorithm& a, const Spread& s, double data) {
     case Coll::all_to_all: {
       Work w;
       if (name == "hierarchical") {
-        const double g = s.per_host, k = s.hosts;
+        const double g = s.per_host, k = s.hosts, rails = s.rails();
+        const double others = b.n - g, of_rail = std::ceil(g / rails);  // chunks to those at one place
         w.near_rounds = g > 1 ? 2 : 0;
         w.far_rounds = k > 1 ? 1 : 0;
-        w.near_bytes = (g - 1) * k * b.chunk;
-        w.far_bytes = g * g * (k - 1) * b.chunk;
+        // From all of the host for the rail; then what came in for those who have no rail.
+        w.near_bytes = ((g - 1) * (1 + std::ceil(others / rails)) + (of_rail - 1) * others) * b.chunk;
+        w.far_bytes = rails * std::max(others * of_rail, g * std::ceil(others / rails)) * b.chunk;
         w.near_messages = k * (g - 1);
         w.far_messages = g * (k - 1);
         w.longest_far = b.chunk;

@@ -52,8 +52,8 @@ std::vector<Box> boxes_of(const std::vector<Program>& all_ranks) {
 // The i-th message sent on a connection is the i-th received.
 std::vector<Arrow> arrows_between(const std::vector<Box>& boxes) {
   std::vector<Arrow> arrows;
-  using Connection = std::tuple<int, int, int>;  // sender, receiver, lane
-  std::map<Connection, std::vector<size_t>> sent, received;
+  using Link = std::tuple<int, int, int>;  // sender, receiver, lane
+  std::map<Link, std::vector<size_t>> sent, received;
   for (size_t b = 0; b < boxes.size(); ++b) {
     const Program* p = boxes[b].program;
     if (b > 0 && boxes[b - 1].program == p && boxes[b - 1].channel == boxes[b].channel)

@@ -30,7 +30,7 @@ struct Cell {
   Ref where;  // in the program's memory
 };
 
-struct Message {
+struct TransferMessage {
   size_t sender;  // its step's index in all_
   std::vector<Value> pieces;
 };
@@ -159,7 +159,7 @@ class Converter {
 
   // --- the whole run ---
 
-  using Connection = std::tuple<size_t, size_t, int>;  // sender, receiver, channel
+  using Link = std::tuple<size_t, size_t, int>;  // sender, receiver, channel
 
   void run_whole() {
     std::vector<std::vector<size_t>> next;  // step, by GPU and block
@@ -170,7 +170,7 @@ class Converter {
         for (const MscclStep& s : a_.gpus[g].blocks[b].steps) all_.push_back({g, b, all_.size() - first_[{g, b}], &s, {}, {}, {}, {}, false, all_.size()});
       }
     }
-    std::map<Connection, std::deque<Message>> messages;
+    std::map<Link, std::deque<TransferMessage>> messages;
     const auto depends = [&](const Done& s) {
       return s.step->dep_block >= 0 && next[s.gpu][static_cast<size_t>(s.step->dep_block)] <= static_cast<size_t>(s.step->dep_step);
     };
@@ -198,14 +198,14 @@ class Converter {
 
   const MscclBlock& block_of(const Done& s) const { return a_.gpus[s.gpu].blocks[s.block]; }
 
-  void execute(Done& s, std::map<Connection, std::deque<Message>>& messages) {
+  void execute(Done& s, std::map<Link, std::deque<TransferMessage>>& messages) {
     const MscclStep& step = *s.step;
     const MscclBlock& b = block_of(s);
     if (!step.receives && !step.reads) return;  // it has waited
     std::vector<std::vector<Value>> operands;
     if (step.receives) {
       auto& queue = messages[{static_cast<size_t>(b.recv), s.gpu, b.channel}];
-      const Message m = std::move(queue.front());
+      const TransferMessage m = std::move(queue.front());
       queue.pop_front();
       if (m.pieces.size() != step.count)
         d_.refuse(step.at, "{} chunks are received, and gpu {} sends {}", step.count, b.recv, m.pieces.size());

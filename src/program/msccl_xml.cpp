@@ -33,9 +33,9 @@ constexpr std::array<Kind, 9> kKinds = {{{"s", false, true, true, false, false},
                                          {"rrcs", true, true, true, false, true},
                                          {"nop", false, false, false, false, false}}};
 
-class Reader {
+class AlgorithmReader {
  public:
-  Reader(std::string_view text, const std::string& name) : d_(text, name) {}
+  AlgorithmReader(std::string_view text, const std::string& name) : d_(text, name) {}
 
   ProgramSet read() {
     const pugi::xml_node root = d_.root();
@@ -184,6 +184,6 @@ class Reader {
 
 }  // namespace
 
-ProgramSet read_msccl_xml(std::string_view text, const std::string& name) { return Reader(text, name).read(); }
+ProgramSet read_msccl_xml(std::string_view text, const std::string& name) { return AlgorithmReader(text, name).read(); }
 
 }  // namespace muster

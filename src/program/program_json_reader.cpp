@@ -82,9 +82,9 @@ std::optional<Ref> parse_ref(std::string_view text) {
   return w.done() ? r : std::nullopt;
 }
 
-class Reader {
+class ProgramReader {
  public:
-  Reader(std::string_view text, const std::string& name) : d_(text, name) {}
+  ProgramReader(std::string_view text, const std::string& name) : d_(text, name) {}
 
   ProgramSet read() {
     JsonFields f(d_, d_.root());
@@ -283,6 +283,6 @@ class Reader {
 
 }  // namespace
 
-ProgramSet read_program_json(std::string_view text, const std::string& name) { return Reader(text, name).read(); }
+ProgramSet read_program_json(std::string_view text, const std::string& name) { return ProgramReader(text, name).read(); }
 
 }  // namespace muster

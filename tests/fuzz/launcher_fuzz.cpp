@@ -37,7 +37,10 @@ constexpr const char* kNames[] = {"RANK",
                                   "SLURM_JOB_NUM_NODES",
                                   "SLURM_JOB_ID",
                                   "SLURM_STEP_ID",
-                                  "SLURM_LAUNCH_NODE_IPADDR"};
+                                  "SLURM_LAUNCH_NODE_IPADDR",
+                                  "SLURM_STEP_NODELIST",
+                                  "OMPI_MCA_orte_hnp_uri",
+                                  "OMPI_MCA_orte_node_regex"};
 
 }  // namespace
 
@@ -59,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     require(l.size >= 1 && l.size <= 1 << 20, "a size is possible");
     require(l.rank >= 0 && l.rank < l.size, "a rank is one of them");
     require(l.local_rank >= 0 && l.local_rank < l.size, "a local rank is one of them");
-    require(l.meeting.host.empty() || l.meeting.port != 0, "a meeting point has a port");
+    for (const HostPort& m : l.meeting) require(!m.host.empty() && m.port != 0, "a meeting point has a host and a port");
     require(!l.launcher.empty() && !l.identity.empty(), "a launch has names");
     require(read_launch(environment).identity == l.identity, "a job has one name");
   });

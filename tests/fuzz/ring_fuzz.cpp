@@ -1,5 +1,5 @@
-// What the neighbours on the ring send: frames and messages. The input is a list of messages, each a byte
-// that says to which side it goes and whether it is framed, a length, and its bytes.
+// What the neighbours on the ring and in the tree send: frames and messages. The input is a list of messages,
+// each a byte that says from whom it comes and whether it is framed, a length, and its bytes.
 #include <sys/socket.h>
 
 #include <array>
@@ -34,26 +34,30 @@ void require_frames(std::string_view stream) {
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static auto* loop = new EventLoop;  // its thread has no end
   const auto ring = std::make_shared<Ring>(*loop, 1, 3);
-  std::array<ProcessFd, 2> ends;
-  for (const Ring::Side side : {Ring::prev, Ring::next}) {
+  std::array<ProcessFd, 3> ends;
+  for (const Side side : kSides) {
     int pair[2];
     require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "socketpair");
-    ends[side] = ProcessFd(pair[0]);
+    ends[static_cast<size_t>(side)] = ProcessFd(pair[0]);
     ring->attach(side, ProcessFd(pair[1]));
   }
+  int branch[2];
+  require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, branch) == 0, "socketpair");
+  ends[2] = ProcessFd(branch[0]);
+  ring->attach_branch(0, ProcessFd(branch[1]));
   std::vector<Bootstrap::Trouble> reports;
   ring->watch([&](const Bootstrap::Trouble& t) { reports.push_back(t); });
 
   for (Input in(data, size); !in.empty();) {
     const uint8_t where = in.byte();
     const std::string_view message = in.bytes(in.byte());
-    send_all(ends[where & 1].get(), where & 2 ? std::string(message) : frame(message), soon());
+    send_all(ends[where & 4 ? 2 : where & 1].get(), where & 2 ? std::string(message) : frame(message), soon());
   }
   std::array<std::string, 2> passed_on;
-  for (const Ring::Side side : {Ring::prev, Ring::next}) {
-    shutdown(ends[side].get(), SHUT_WR);
-    drain(ends[side].get(), passed_on[side]);
-    require_frames(passed_on[side]);
+  for (const Side side : kSides) {
+    shutdown(ends[static_cast<size_t>(side)].get(), SHUT_WR);
+    drain(ends[static_cast<size_t>(side)].get(), passed_on[static_cast<size_t>(side)]);
+    require_frames(passed_on[static_cast<size_t>(side)]);
   }
   ring->close(false);
   for (const Bootstrap::Trouble& t : reports) {

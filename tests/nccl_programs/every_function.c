@@ -54,6 +54,15 @@ static void memory(ncclComm_t comm) {
   CALL(ncclSignal, 0, 1, 0, 0, comm, NULL);
   CALL(ncclWaitSignal, 1, &wait, comm, NULL);
   if (memcmp((char*)user + 4096, "data", 5) != 0) answer("ncclPutSignal", 0);
+  const ncclMultimemHandle_t multimem = {NULL};
+  void *peer = NULL, *lsa = NULL, *none = buffer;
+  CALL(ncclGetPeerDevicePointer, window, 4096, 0, &peer);
+  if (peer != (char*)buffer + 4096) answer("ncclGetPeerDevicePointer", 0);
+  CALL(ncclGetLsaDevicePointer, window, 4096, 0, &lsa);
+  if (lsa != peer) answer("ncclGetLsaDevicePointer", 0);
+  CALL(ncclGetLsaMultimemDevicePointer, window, 0, &none);
+  CALL(ncclGetMultimemDevicePointer, window, 0, multimem, &none);
+  if (none != NULL) answer("ncclGetMultimemDevicePointer", 0);
   CALL(ncclCommWindowDeregister, comm, window);
   CALL(ncclMemFree, buffer);
 }

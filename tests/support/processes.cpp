@@ -109,15 +109,11 @@ struct Child {
   int status = 0;
 };
 
-Child start(int rank, int n, int call, const std::vector<std::string>& job) {
+Child start(int rank, int call, const RankStart& how) {
   int ends[2];
   if (pipe(ends) != 0) throw std::runtime_error("run_processes: no pipe");
-  std::vector<std::string> environment = job;
+  std::vector<std::string> environment = how.environment;
   environment.push_back(fmt::format("{}={} {} {}", kRankVariable, rank, call, ends[1]));
-  environment.push_back(fmt::format("RANK={}", rank));
-  environment.push_back(fmt::format("LOCAL_RANK={}", rank));
-  environment.push_back(fmt::format("WORLD_SIZE={}", n));
-  environment.push_back(fmt::format("LOCAL_WORLD_SIZE={}", n));
   for (char** e = environ; *e; ++e) {
     const std::string_view entry = *e;
     const std::string name(entry.substr(0, entry.find('=') + 1));
@@ -142,6 +138,7 @@ Child start(int rank, int n, int call, const std::vector<std::string>& job) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
     close(ends[0]);
+    if (how.enter && !how.enter()) _exit(126);
     execve("/proc/self/exe", argv.data(), envp.data());
     _exit(127);
   }
@@ -174,25 +171,42 @@ void collect(std::vector<Child>& children) {
     }
 }
 
+std::string random_job_key() {
+  unsigned char key[32];
+  if (getrandom(key, sizeof key, 0) != sizeof key)
+    throw std::runtime_error("run_processes: no random numbers");
+  std::string text;
+  for (const unsigned char byte : key) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
 }  // namespace
 
 void run_processes(int n, const std::function<void(int rank)>& fn, const ProcessExpectations& expected) {
+  const int port = is_rank_process() ? 0 : free_port();
+  std::vector<RankStart> ranks;
+  for (int rank = 0; rank < n; ++rank)
+    ranks.push_back({{fmt::format("RANK={}", rank), fmt::format("LOCAL_RANK={}", rank), fmt::format("WORLD_SIZE={}", n),
+                      fmt::format("LOCAL_WORLD_SIZE={}", n), "MASTER_ADDR=127.0.0.1", fmt::format("MASTER_PORT={}", port)}});
+  run_processes(ranks, fn, expected);
+}
+
+void run_processes(const std::vector<RankStart>& ranks, const std::function<void(int rank)>& fn,
+                   const ProcessExpectations& expected) {
   const int call = next_call();
   if (const RankProcess self = this_process(); self.rank >= 0) {
     if (call < self.call) return;
     run_rank(self, fn);
   }
 
-  unsigned char key[32];
-  if (getrandom(key, sizeof key, 0) != sizeof key)
-    throw std::runtime_error("run_processes: no random numbers");
-  std::string job_key = "MUSTER_JOB_KEY=";
-  for (const unsigned char byte : key) job_key += fmt::format("{:02x}", byte);
-  const std::vector<std::string> job = {job_key, "MASTER_ADDR=127.0.0.1",
-                                        fmt::format("MASTER_PORT={}", free_port())};
-
+  const std::string job_key = "MUSTER_JOB_KEY=" + random_job_key();
+  const int n = static_cast<int>(ranks.size());
   std::vector<Child> children;
-  for (int rank = 0; rank < n; ++rank) children.push_back(start(rank, n, call, job));
+  for (int rank = 0; rank < n; ++rank) {
+    RankStart how = ranks[static_cast<size_t>(rank)];
+    how.environment.push_back(job_key);
+    children.push_back(start(rank, call, how));
+  }
   collect(children);
   for (int rank = 0; rank < n; ++rank) {
     const Child& c = children[static_cast<size_t>(rank)];

@@ -20,6 +20,15 @@ struct ProcessExpectations {
 // threads at once.
 void run_processes(int n, const std::function<void(int rank)>& fn, const ProcessExpectations& expected = {});
 
+// The same for ranks that don't all start alike.
+struct RankStart {
+  std::vector<std::string> environment = {};  // "NAME=value", before this process's own
+  // Run in the new process before it becomes the rank; false ends it. Async-signal-safe calls only.
+  std::function<bool()> enter = {};
+};
+void run_processes(const std::vector<RankStart>& ranks, const std::function<void(int rank)>& fn,
+                   const ProcessExpectations& expected = {});
+
 // For main: whether this process was started by run_processes, and then: runs its rank; returns the exit
 // status.
 bool is_rank_process();

@@ -13,6 +13,7 @@ void add_program(CLI::App& app, int& status);
 void add_topo(CLI::App& app, int& status);
 void add_tune(CLI::App& app, int& status);
 void add_plan(CLI::App& app, int& status);
+void add_estimate(CLI::App& app, int& status);
 void add_version(CLI::App& app, int& status);
 
 }  // namespace muster::tool

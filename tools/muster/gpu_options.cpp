@@ -15,10 +15,11 @@
 namespace muster::tool {
 namespace {
 
-// Of host memory only, though they have an effect there.
-constexpr std::array<std::string_view, 6> kOfHostMemory = {"MUSTER_PROGRAM",    "MUSTER_REPRODUCIBLE",
-                                                           "MUSTER_SLOT_BYTES", "MUSTER_WAIT",
-                                                           "MUSTER_WINDOWS",    "NCCL_SHM_DISABLE"};
+// With an effect in a run, but none on what is planned for GPUs: of host memory, and who reaches whose
+// memory.
+constexpr std::array<std::string_view, 8> kNotInPlans = {
+    "MUSTER_PROGRAM", "MUSTER_REPRODUCIBLE", "MUSTER_SLOT_BYTES", "MUSTER_WAIT",
+    "MUSTER_WINDOWS", "NCCL_P2P_DISABLE",    "NCCL_P2P_LEVEL",    "NCCL_SHM_DISABLE"};
 
 class Reader {
  public:
@@ -195,7 +196,7 @@ class Reader {
       if (name.ends_with('*') || !is_set(name) || std::find(told_.begin(), told_.end(), name) != told_.end())
         continue;
       if ((o.no_effect && name.starts_with("NCCL_")) ||
-          std::find(kOfHostMemory.begin(), kOfHostMemory.end(), name) != kOfHostMemory.end())
+          std::find(kNotInPlans.begin(), kNotInPlans.end(), name) != kNotInPlans.end())
         without.push_back(name);
     }
     if (!without.empty())

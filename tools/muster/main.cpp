@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   muster::tool::add_topo(app, status);
   muster::tool::add_tune(app, status);
   muster::tool::add_plan(app, status);
+  muster::tool::add_estimate(app, status);
   muster::tool::add_version(app, status);
   muster::tool::mark_end_of_options(argc, argv);
   try {

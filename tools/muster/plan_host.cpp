@@ -23,7 +23,7 @@
 namespace muster::tool {
 namespace {
 
-struct Machine {
+struct MemoryOfHost {
   PlanInputs inputs;
   std::vector<OptionEffect> options;  // that are set
   TuningProfile profile;
@@ -82,8 +82,8 @@ std::vector<OptionEffect> effects_of(const Options& options, const HostPlanReque
 }
 
 // What options and the profile say.
-Machine with_options(const Options& options, const HostPlanRequest& request) {
-  Machine m;
+MemoryOfHost with_options(const Options& options, const HostPlanRequest& request) {
+  MemoryOfHost m;
   m.profile = load_tuning_profile(options);
   apply_plan_options(options, {}, m.inputs);
   m.options = effects_of(options, request, m.inputs);
@@ -92,11 +92,11 @@ Machine with_options(const Options& options, const HostPlanRequest& request) {
   return m;
 }
 
-Machine this_machine(const HostPlanRequest& request) {
+MemoryOfHost this_machine(const HostPlanRequest& request) {
   constexpr int kMostRanks = 256;  // all ranks' programs are run on clocks
   const int ranks = request.ranks;
   const Options options = Options::from_environment();
-  Machine m = with_options(options, request);
+  MemoryOfHost m = with_options(options, request);
   const auto allowed = static_cast<double>(allowed_cpus().size()), quota = cpu_quota();
   m.inputs.cores = std::max(1, static_cast<int>(quota > 0 ? std::min(allowed, quota) : allowed));
   if (ranks < 0 || ranks > kMostRanks)
@@ -130,7 +130,7 @@ int cores_of(const topology::Cluster& c) {
   return least;
 }
 
-Machine machines_of(const topology::Cluster& c, const HostPlanRequest& request) {
+MemoryOfHost machines_of(const topology::Cluster& c, const HostPlanRequest& request) {
   constexpr int kMostRanks = 1 << 20;
   // Of the machine whose constants are built in: topologies don't say what caches there are.
   constexpr size_t kCache = size_t{32} << 20;
@@ -142,7 +142,7 @@ Machine machines_of(const topology::Cluster& c, const HostPlanRequest& request) 
   if (ranks < 2 || ranks > kMostRanks)
     fail(Result::invalid_argument, "--ranks {}: on the memory of {} hosts 2 to {} are planned for", ranks,
          hosts, kMostRanks);
-  Machine m = with_options(Options::from_environment(), request);
+  MemoryOfHost m = with_options(Options::from_environment(), request);
   m.inputs.nranks = ranks;
   m.inputs.placement =
       std::make_shared<const Placement>(placement_of(spread_over(std::min(hosts, ranks), ranks)));
@@ -154,14 +154,14 @@ Machine machines_of(const topology::Cluster& c, const HostPlanRequest& request) 
 }
 
 // Nothing for what isn't priced there.
-std::optional<HostPrice> price_of(const Algorithm& a, const CallShape& call, const Machine& m) {
+std::optional<HostPrice> price_of(const Algorithm& a, const CallShape& call, const MemoryOfHost& m) {
   if (!m.inputs.placement) return host_price(a, call, m.inputs, m.constants());
   const auto p = hosts_price(a, call, m.inputs, m.constants());
   if (!p) return std::nullopt;
   return HostPrice{p->us, p->rounds_us, p->us - p->rounds_us, 0};
 }
 
-struct Candidate {
+struct HostCandidate {
   const Algorithm* algorithm;
   HostPrice price;
   std::string obstacle;
@@ -171,11 +171,11 @@ struct Row {
   CallShape call;
   uint64_t bytes = 0;
   Choice slots, windows;
-  std::vector<Candidate> candidates;  // by price; those with an obstacle last
+  std::vector<HostCandidate> candidates;  // by price; those with an obstacle last
 
-  const Candidate& of(const Algorithm* a) const {
+  const HostCandidate& of(const Algorithm* a) const {
     return *std::find_if(candidates.begin(), candidates.end(),
-                         [a](const Candidate& c) { return c.algorithm == a; });
+                         [a](const HostCandidate& c) { return c.algorithm == a; });
   }
   double algbw(double us) const { return static_cast<double>(bytes) / us / 1e3; }
 };
@@ -195,7 +195,7 @@ std::string obstacle_of(const Algorithm& a, CallShape call, const PlanInputs& in
   }
 }
 
-Row row_of(CallShape call, uint64_t bytes, const Machine& m, const std::string& only) {
+Row row_of(CallShape call, uint64_t bytes, const MemoryOfHost& m, const std::string& only) {
   Row r;
   call.count = count_of(call, bytes, m.inputs.nranks);
   r.call = call;
@@ -207,7 +207,7 @@ Row row_of(CallShape call, uint64_t bytes, const Machine& m, const std::string& 
     if (a.coll == call.coll)
       if (const auto price = price_of(a, call, m))
         r.candidates.push_back({&a, *price, obstacle_of(a, call, m.inputs)});
-  std::stable_sort(r.candidates.begin(), r.candidates.end(), [](const Candidate& a, const Candidate& b) {
+  std::stable_sort(r.candidates.begin(), r.candidates.end(), [](const HostCandidate& a, const HostCandidate& b) {
     return std::pair(!a.obstacle.empty(), a.price.us) < std::pair(!b.obstacle.empty(), b.price.us);
   });
   return r;
@@ -226,7 +226,7 @@ std::string ranks_text(const PlanInputs& in) {
                      in.cores == 1 ? "" : "s");
 }
 
-std::string constants_text(const Machine& m) {
+std::string constants_text(const MemoryOfHost& m) {
   return m.profile.file.empty() ? "built in, of another machine: muster tune measures this one"
                                 : printable(m.profile.file, 200);
 }
@@ -242,7 +242,7 @@ std::string choice_text(const char* title, const Choice& choice, const Row& r, i
       time_text(std::max(0.0, p.waits_us())), r.algbw(p.us), r.algbw(p.us) * bus_factor(r.call.coll, nranks));
 }
 
-std::string text_of(const Row& r, const Machine& m) {
+std::string text_of(const Row& r, const MemoryOfHost& m) {
   std::string text =
       fmt::format("{} of {}B, {}: {}\nconstants  {}\n{}\n", name_of(r.call.coll), size_text(r.bytes),
                   name_of(r.call.type), ranks_text(m.inputs), constants_text(m), effects_text(m.options));
@@ -252,7 +252,7 @@ std::string text_of(const Row& r, const Machine& m) {
             choice_text("chosen", r.windows, r, m.inputs.nranks);
   text += fmt::format("\n{:<18} {:>12} {:>10} {:>10}   why not\n", "others", "time", "algbw", "busbw");
   const double us = r.of(r.slots.algorithm).price.us;
-  for (const Candidate& c : r.candidates) {
+  for (const HostCandidate& c : r.candidates) {
     if (c.algorithm == r.slots.algorithm || c.algorithm == r.windows.algorithm) continue;
     const double t = c.price.us;
     text += fmt::format("{:<18} {:>12} {:>10.2f} {:>10.2f}   {}\n", c.algorithm->name, time_text(t),
@@ -262,7 +262,7 @@ std::string text_of(const Row& r, const Machine& m) {
   return text;
 }
 
-std::string table_of(const std::vector<Row>& rows, const Machine& m) {
+std::string table_of(const std::vector<Row>& rows, const MemoryOfHost& m) {
   std::string text = fmt::format(
       "{}, {}: {}\nconstants  {}\n{}\n{:>8}  {:<18} {:>12} {:>10} {:>10}  {:>20}\n",
       name_of(rows[0].call.coll), name_of(rows[0].call.type), ranks_text(m.inputs), constants_text(m),
@@ -284,7 +284,7 @@ std::string table_of(const std::vector<Row>& rows, const Machine& m) {
   return text;
 }
 
-std::string json_of(const std::vector<Row>& rows, const Machine& m) {
+std::string json_of(const std::vector<Row>& rows, const MemoryOfHost& m) {
   nlohmann::ordered_json j;
   j["muster_plan_host"] = 1;  // of this layout
   j["collective"] = name_of(rows[0].call.coll);
@@ -300,7 +300,7 @@ std::string json_of(const std::vector<Row>& rows, const Machine& m) {
     size["chosen"] = r.slots.algorithm->name;
     size["chosen_with_mem_alloc"] = (r.windows.algorithm ? r.windows : r.slots).algorithm->name;
     size["candidates"] = nlohmann::ordered_json::array();
-    for (const Candidate& c : r.candidates) {
+    for (const HostCandidate& c : r.candidates) {
       nlohmann::ordered_json one;
       one["algorithm"] = c.algorithm->name;
       one["microseconds"] = c.price.us;
@@ -321,7 +321,7 @@ std::string json_of(const std::vector<Row>& rows, const Machine& m) {
 }  // namespace
 
 std::string host_plan(const HostPlanRequest& request) {
-  const Machine m = request.cluster ? machines_of(*request.cluster, request) : this_machine(request);
+  const MemoryOfHost m = request.cluster ? machines_of(*request.cluster, request) : this_machine(request);
   if (request.call.root >= m.inputs.nranks)
     fail(Result::invalid_argument, "--root {}: ranks are 0 to {}", request.call.root, m.inputs.nranks - 1);
   std::vector<Row> rows;

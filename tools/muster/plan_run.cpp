@@ -84,12 +84,13 @@ Simulation PlanRun::simulate(const Constants& k, int per_thread, bool trace, uin
   SimOptions options;
   options.log = trace;
   options.most_tiles = most_tiles;
+  options.even_chunks = !trace && prediction_.links.spread.ranks > kMostUneven;
   const SimCosts costs = sim_costs(prediction_.links, candidate_.protocol, k, per_thread);
 
   const Spread& spread = prediction_.links.spread;
   if (spread.ranks <= kMostExact)
     return muster::simulate([&](int rank) { return program_of(whole_, rank, channels); }, sim,
-                            Network(whole_.cluster, whole_.places), costs, options);
+                            SimulatedNetwork(whole_.cluster, whole_.places), costs, options);
   if (trace)
     fail(Result::invalid_argument, "--trace is for up to {} ranks, and these are {}: --ranks N takes fewer",
          kMostExact, spread.ranks);
@@ -110,7 +111,7 @@ Simulation PlanRun::simulate(const Constants& k, int per_thread, bool trace, uin
   scaled.large = 2 * leaf;
   scaled.network = [&](int hosts) {
     const Job& job = job_of(hosts);
-    return Network(job.cluster, job.places);
+    return SimulatedNetwork(job.cluster, job.places);
   };
   scaled.program = [&](int nranks, int rank) {
     return program_of(nranks == spread.ranks ? whole_ : job_of(nranks / spread.per_host), rank, channels);

@@ -12,6 +12,9 @@
 namespace muster::tool {
 
 inline constexpr int kMostExact = 1024;  // ranks; of more, small clusters of the same hosts are simulated
+// Ranks that have chunks of their exact lengths; of more the last chunk is as long as the others, so that
+// alike ranks can be run once.
+inline constexpr int kMostUneven = 256;
 
 // How the candidate's programs are made: with rings found on the topology where it goes round rings.
 class PlanRun {

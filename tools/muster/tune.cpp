@@ -98,15 +98,15 @@ int run_as_rank(const TuneCommand& o) {
   return 0;
 }
 
-struct Job {
+struct TuneJob {
   int ranks = 0, cores = 0;
   bool constants = false;  // else only calls
 };
 
 // Ranks with a core each, twice as many each time; then more ranks than cores, on two cores, so that many
 // cores don't make too many ranks. The largest of both measure constants, before others use them.
-std::vector<Job> jobs_of(int ranks, int cores) {
-  std::vector<Job> jobs = {{ranks, cores, true}};
+std::vector<TuneJob> jobs_of(int ranks, int cores) {
+  std::vector<TuneJob> jobs = {{ranks, cores, true}};
   for (int n = 2; n < ranks; n *= 2) jobs.push_back({n, cores, false});
   const int few = std::min(cores, 2);
   jobs.push_back({4 * few, few, true});
@@ -132,10 +132,10 @@ int tune(TuneCommand o) {
     fail(Result::invalid_argument, "--ranks {}: this process may use {} cores, and each rank needs its own",
          ranks, cores);
   replace_file(o.output, "");
-  const std::vector<Job> jobs = jobs_of(ranks, cores);
+  const std::vector<TuneJob> jobs = jobs_of(ranks, cores);
   double all_ranks = 0;  // more of them take longer
-  for (const Job& one : jobs) all_ranks += one.ranks;
-  for (const Job& one : jobs) {
+  for (const TuneJob& one : jobs) all_ranks += one.ranks;
+  for (const TuneJob& one : jobs) {
     if (one.cores < cores) stay_on(one.cores);
     RunOptions job;
     job.ranks = one.ranks;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "base/math.h"
 #include "transports/connection.h"
@@ -45,6 +46,25 @@ struct LedgerEntry {
   std::atomic<uint64_t> shape;     // all of the call but its count, as packed() in src/comm/state.h has it
   std::atomic<uint64_t> count;
   std::atomic<uint64_t> fingerprint;
+
+  struct Values {
+    uint64_t sequence, shape, count, fingerprint;
+  };
+  void write(const Values& v) {
+    sequence.store(0, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    shape.store(v.shape, std::memory_order_release);
+    count.store(v.count, std::memory_order_relaxed);
+    fingerprint.store(v.fingerprint, std::memory_order_relaxed);
+    sequence.store(v.sequence, std::memory_order_release);
+  }
+  // Nothing: none yet, or it is being overwritten.
+  std::optional<Values> read() const {
+    const Values v{sequence.load(std::memory_order_acquire), shape.load(std::memory_order_relaxed), count.load(std::memory_order_relaxed),
+                   fingerprint.load(std::memory_order_relaxed)};
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return v.sequence != 0 && sequence.load(std::memory_order_relaxed) == v.sequence ? std::optional(v) : std::nullopt;
+  }
 };
 inline constexpr uint32_t kLedgerEntries = 16;  // a power of two
 

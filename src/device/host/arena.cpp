@@ -10,6 +10,7 @@
 #include <shared_mutex>
 
 #include "base/error.h"
+#include "base/lasting_memory.h"
 #include "base/fork.h"
 #include "base/memory_file.h"
 #include "base/math.h"
@@ -81,6 +82,7 @@ void* Arena::allocate(size_t bytes) {
     if (it->second > need) s.free[offset + need] = it->second - need;
     s.free.erase(offset);
     s.used[offset] = need;
+    LastingMemory::of_process().add({s.base + offset, need}, true, nullptr);
     return s.base + offset;
   }
   fail(Result::system_error, "mem_alloc of {} bytes: the arena of {} bytes (this machine's memory) has no gap that large", bytes, s.bytes);
@@ -95,6 +97,7 @@ void Arena::release(void* p) {
   if (static_cast<std::byte*>(p) < s.base || it == s.used.end())
     fail(Result::invalid_argument, "mem_free of {}: not the start of memory from mem_alloc, or freed before", p);
   size_t at = offset, bytes = it->second;
+  LastingMemory::of_process().end_within({s.base + at, bytes});  // before other pages come there
   s.used.erase(it);
   fallocate(s.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(at), static_cast<off_t>(bytes));
   auto next = s.free.lower_bound(at);

@@ -7,6 +7,7 @@
 
 #include "device/host/kernels.h"
 #include "exec/host/chunk_table.h"
+#include "muster/bytes_sent.h"
 #include "plan/planner.h"
 #include "program/program.h"
 #include "transports/transport.h"
@@ -45,6 +46,8 @@ struct CompiledStep {
   bool finish = false;
   uint8_t streams = 0;        // of all its destinations
   bool combines = false;      // more than one source, or a value to weigh or divide: a kernel rather than a copy
+  // What it sends to other hosts isn't copied: it lies in this place, which is local. -1: there is none, or several pieces.
+  int16_t lies_in = -1;
 };
 
 struct CompiledLoop {
@@ -77,6 +80,10 @@ struct CompiledPlan {
   };
   std::vector<Receive> receives;  // step by step
   std::vector<Send> sends;
+  // Of a plan with connections to other hosts: what must be asked for progress, and the ends of those connections.
+  Transport* network = nullptr;
+  std::vector<Receive> from_hosts;
+  std::vector<Send> to_hosts;
   // One channel, one loop, one tile, one piece per step: what most calls with few bytes are.
   bool is_short = false;
   std::vector<uint64_t> lengths;  // elements, per piece
@@ -86,6 +93,7 @@ struct CompiledPlan {
   ReduceFn kernel = nullptr;
   uint32_t divisor = 0;
   uint8_t streams = 0;            // of all its steps
+  BytesSent bytes_sent;           // in one run
 };
 
 // Sizes of a send_recv program's messages, in call order.

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "exec/host/compiled_plan.h"
 
@@ -29,9 +30,18 @@ class Run {
   // else one per message. `stream_slots`: long messages are written past the caches.
   Run(const CompiledPlan& plan, std::byte* const* buffers, const uint64_t* fingerprints, uint64_t weight_bits = 0,
       WindowTable windows = {}, bool stream_slots = true);
+  // One that isn't done has failed: networks let go of the buffers, too.
+  ~Run() {
+    if (unsent_ && !done()) [[unlikely]]
+      plan_.network->settle();
+  }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
 
-  // Takes every step that can be taken now. True if there was one. Throws FingerprintMismatch.
+  // Takes every step that can be taken now, and moves what goes to other hosts and comes from there. True if there was
+  // anything. Throws FingerprintMismatch, and what Transport::progress() throws.
   bool advance();
+  // All steps are taken, and networks read none of its memory any more.
   bool done() const { return remaining_ == 0; }
   // A rank that this run is waiting for, or -1: for messages about late ranks.
   int waiting_for() const;
@@ -42,12 +52,22 @@ class Run {
     uint32_t loop;
     uint32_t step;
   };
+  // Memory that a network sends from, until its connection has sent the message of that number.
+  struct Unsent {
+    const std::byte *begin, *end;
+    const SlotSender* by;
+    uint64_t number;
+  };
+  bool take_steps();
   bool step(const CompiledLoop& loop, const CompiledStep& s, uint64_t tile);
+  bool overwrites_unsent(const CompiledLoop& loop, const CompiledStep& s, uint64_t begin);
+  bool all_sent() const;
   bool advance_short();
   bool ready(const CompiledStep& s) const;
   void check_fingerprints(const CompiledStep& s, uint64_t fingerprint) const;
   void hand_over(const CompiledStep& s, uint64_t fingerprint) const;
-  void apply(const CompiledStep& s, void* const* at, uint64_t count, uint64_t bytes, uint64_t weighted, uint64_t streamed) const;
+  // `destinations` of them are at at[s.sources] and behind.
+  void apply(const CompiledStep& s, void* const* at, uint32_t destinations, uint64_t count, uint64_t bytes, uint64_t weighted, uint64_t streamed) const;
   void skip_empty(const CompiledChannel& channel, Cursor* cursor);
   static constexpr size_t kSmallChannels = 8;
 
@@ -56,12 +76,13 @@ class Run {
   const uint64_t* fingerprints_;
   uint64_t weight_bits_;
   WindowTable windows_;
-  uint32_t remaining_ = 0;
+  uint32_t remaining_ = 0;  // channels, and one for what is still to be sent to other hosts
   uint8_t streams_;
   uint32_t short_step_ = 0;  // of a short plan
   Cursor* cursors_ = nullptr;
   std::unique_ptr<Cursor[]> many_;
   Cursor small_[kSmallChannels];
+  std::unique_ptr<std::vector<Unsent>> unsent_;  // null: nothing was sent so
 };
 
 }  // namespace muster

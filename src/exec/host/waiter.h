@@ -36,9 +36,18 @@ class Waiter {
     virtual void check(std::chrono::nanoseconds waited) = 0;
   };
 
-  // `doorbells`: of the ranks this thread drives; it sleeps on the first and only when there is one.
-  Waiter(WaitPolicy& policy, std::span<Doorbell* const> doorbells, Watch* watch)
-      : policy_(policy), doorbells_(doorbells), watch_(watch) {}
+  // What doesn't ring by itself: a network.
+  class Alarm {
+   public:
+    virtual ~Alarm() = default;
+    // From now on whatever happens there rings the doorbell, once. False: something has happened already.
+    virtual bool arm() = 0;
+  };
+
+  // `doorbells`: of the ranks this thread drives; it sleeps on the first and only when there is one. `alarm`: null without
+  // networks.
+  Waiter(WaitPolicy& policy, std::span<Doorbell* const> doorbells, Watch* watch, Alarm* alarm = nullptr)
+      : policy_(policy), doorbells_(doorbells), watch_(watch), alarm_(alarm) {}
   ~Waiter() { reset(); }
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
@@ -62,6 +71,7 @@ class Waiter {
   WaitPolicy& policy_;
   std::span<Doorbell* const> doorbells_;
   Watch* watch_;
+  Alarm* alarm_;
   uint32_t passes_ = 0, yields_ = 0;
   bool others_ran_ = false;  // during a yield
   bool armed_ = false;

@@ -1,0 +1,66 @@
+// A communicator's rank on a GPU, by src/exec/cuda.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "comm/cuda/mailbox_memory.h"
+#include "comm/cuda/meeting.h"
+#include "comm/gpu_rank.h"
+#include "device/cuda/stream.h"
+#include "exec/cuda/executor.h"
+
+namespace muster::cuda {
+
+class CudaRank final : public GpuRank {
+ public:
+  CudaRank(GpuSetting setting, const PlanInputs& inputs, int device);
+  ~CudaRank() override;
+
+  bool connected() const override { return executor_.connected(); }
+  std::vector<std::byte> next_card() override;
+  void hear(std::span<const std::byte> cards) override;
+  void launch(const GpuCall& call) override;
+  void launch(const GpuGroup& group) override;
+  const std::byte* copy_of(const void* input, uint64_t bytes, StreamHandle stream) override;
+  void abort() noexcept override { executor_.abort(); }
+  std::optional<FingerprintMismatch> mismatch() const override { return executor_.mismatch(); }
+  std::optional<GpuWait> wait() const override {
+    const auto w = executor_.wait();
+    if (!w) return std::nullopt;
+    return GpuWait{w->rank, static_cast<uint64_t>(w->mark) * kMostKernelChannels + w->channel};
+  }
+  void leave() noexcept override;
+
+ private:
+  bool others_have_gone() const;
+  const LoadedPlan& plan_for(const GpuCall& call);
+  // Around a launch: calls of a communicator come one after the other, on whatever streams.
+  void begin_on(StreamHandle stream);
+  void end_on(StreamHandle stream);
+
+  struct ShapeHash {
+    size_t operator()(const CallShape& s) const;
+  };
+  struct UnevenPlan {
+    ChunkTable table;
+    std::unique_ptr<LoadedPlan> plan;
+  };
+  const GpuSetting setting_;
+  const int device_;
+  const PlanInputs inputs_;  // as the kernels' planning sees them
+  const MailboxShape shape_;
+  std::shared_ptr<Household> household_;
+  std::unique_ptr<Meeting> meeting_;  // until connected
+  KernelExecutor executor_;
+  std::unordered_map<CallShape, std::unique_ptr<LoadedPlan>, ShapeHash> plans_;
+  std::unordered_map<CallShape, std::vector<UnevenPlan>, ShapeHash> uneven_plans_;
+  std::vector<DeviceMemory> copies_;  // the last is the largest; graphs may use the others
+  Event joined_;                      // of streams that a group is on beside its first
+  Event last_;                        // behind the last call that wasn't captured
+  StreamHandle last_stream_ = nullptr;
+  bool launched_ = false, has_left_ = false;
+};
+
+}  // namespace muster::cuda

@@ -1,0 +1,223 @@
+#include "comm/cuda/meeting.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <set>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/math.h"
+#include "exec/cuda/peer_proof.h"
+
+namespace muster::cuda {
+namespace {
+
+constexpr size_t kBits = 64;
+
+bool bit(std::span<const uint64_t> bits, size_t i) { return (bits[i / kBits] >> i % kBits & 1) != 0; }
+void set_bit(std::vector<uint64_t>& bits, size_t i) { bits[i / kBits] |= uint64_t{1} << i % kBits; }
+
+// The first time in this process that this is said of two GPUs.
+bool is_news(const std::string& from, const std::string& to) {
+  static std::mutex mutex;
+  static auto* const said = new std::set<std::pair<std::string, std::string>>;
+  const std::lock_guard lock(mutex);
+  return said->emplace(from, to).second;
+}
+
+}  // namespace
+
+// Behind it are bits by peer, those that its round is about.
+struct Meeting::Card {
+  uint64_t gpu_mailbox;   // round 0: its address
+  uint64_t host_mailbox;  // round 2: its offset in the Arena of its process, plus 1; 0: there is none
+  IpcHandle handle;       // round 0
+  uint64_t shared;        // round 0, 1: the handle is good
+  char bus[16];           // round 0
+};
+
+Meeting::Meeting(const GpuSetting& setting, int device, const MailboxShape& shape, Household& household)
+    : setting_(setting),
+      device_(device),
+      shape_(shape),
+      household_(household),
+      bytes_(shape.bytes() + setting.peers.size() * kProofBytes),
+      buses_(peers()),
+      theirs_(peers()),
+      written_(ceil_div(peers(), kBits)),
+      arrived_(written_.size()),
+      connections_(peers()) {
+  for (size_t p = 0; p < peers(); ++p)
+    if (!setting.peers[p].shares_memory)
+      fail(Result::invalid_usage,
+           "communicator {}: {} is on another host than {}, or NCCL_SHM_DISABLE keeps them apart. GPU memory "
+           "is exchanged between "
+           "ranks of one host only, in this version",
+           setting.name, setting.peers[p].name, setting.peers[static_cast<size_t>(setting.rank)].name);
+}
+
+size_t Meeting::card_bytes() const { return sizeof(Card) + written_.size() * sizeof(uint64_t); }
+
+std::vector<std::byte> Meeting::next_card() {
+  std::vector<std::byte> bytes(card_bytes());
+  Card mine{};
+  if (round_ == 0) introduce(&mine);
+  if (in_host_) mine.host_mailbox = host_offset_ + 1;
+  std::memcpy(bytes.data(), &mine, sizeof mine);
+  const std::vector<uint64_t>& bits = round_ == 1 ? written_ : arrived_;
+  std::memcpy(bytes.data() + sizeof mine, bits.data(), bits.size() * sizeof(uint64_t));
+  return bytes;
+}
+
+void Meeting::introduce(Card* mine) {
+  in_gpu_ = make_gpu_mailbox(device_, bytes_);
+  household_.keep(in_gpu_);
+  mine->gpu_mailbox = reinterpret_cast<uint64_t>(in_gpu_.get());
+  const std::string bus = bus_id(device_);
+  bus.copy(mine->bus, sizeof mine->bus - 1);
+  if (std::ranges::all_of(setting_.peers, [](const GpuPeer& p) { return p.same_process; })) return;
+  try {
+    mine->handle = export_memory(in_gpu_.get(), device_);
+    mine->shared = 1;
+  } catch (const Error& e) {
+    log_info(Topic::p2p, "communicator {}, rank {}: other processes can't reach its GPU's memory: {}",
+             setting_.name, setting_.rank, e.what());
+  }
+}
+
+bool Meeting::hear(std::span<const std::byte> cards) {
+  switch (round_++) {
+    case 0:
+      for (size_t p = 0; p < peers(); ++p) {
+        Card theirs;
+        std::memcpy(&theirs, cards.data() + p * card_bytes(), sizeof theirs);
+        theirs.bus[sizeof theirs.bus - 1] = 0;
+        buses_[p] = theirs.bus;
+        reach(p, theirs);
+      }
+      write_to_peers();
+      return false;
+    case 1:
+      look_what_arrived(cards);
+      return false;
+    default:
+      connect(cards);
+      return true;
+  }
+}
+
+void Meeting::reach(size_t peer, const Card& theirs) {
+  if (peer == static_cast<size_t>(setting_.rank)) {
+    theirs_[peer] = in_gpu_;
+    return;
+  }
+  const std::string own_bus = bus_id(device_);
+  std::string refusal = setting_.p2p_refusal(own_bus, theirs.bus);
+  const bool same_process = setting_.peers[peer].same_process;
+  try {
+    const int device = device_at(theirs.bus);
+    if (refusal.empty() && device >= 0 && !enable_peer_access(device_, device))
+      refusal = "the driver gives no peer access; nvidia-smi topo -p2p rw says why";
+    if (refusal.empty() && !same_process && theirs.shared == 0)
+      refusal = "its memory can't be shared with other processes";
+    if (refusal.empty()) {
+      if (same_process) {
+        theirs_[peer] = reached().find(theirs.gpu_mailbox);
+        if (!theirs_[peer])
+          fail(Result::remote_error, "{} has left communicator {} before its first call on GPU memory",
+               setting_.peers[peer].name, setting_.name);
+      } else {
+        const auto memory = std::make_shared<const ImportedMemory>(device_, theirs.handle);
+        theirs_[peer] = {memory, memory->data()};
+      }
+      return;
+    }
+  } catch (const Error& e) {
+    if (e.code() == Result::remote_error) throw;
+    refusal = e.what();
+  }
+  log_info(
+      Topic::p2p,
+      "communicator {}: rank {} on the GPU at {} sends to rank {} on the GPU at {} by way of host memory: {}",
+      setting_.name, setting_.rank, own_bus, peer, buses_[peer], refusal);
+}
+
+void Meeting::write_to_peers() {
+  std::vector<ProofTarget> targets;
+  for (size_t p = 0; p < peers(); ++p) {
+    if (!theirs_[p]) continue;
+    set_bit(written_, p);
+    const auto own = static_cast<size_t>(setting_.rank);
+    targets.push_back({reinterpret_cast<uint64_t*>(theirs_[p].get() + shape_.bytes() + own * kProofBytes),
+                       proof_seed(setting_.communicator, setting_.rank, static_cast<int>(p))});
+  }
+  write_proofs(device_, targets);
+}
+
+void Meeting::look_what_arrived(std::span<const std::byte> cards) {
+  std::vector<uint64_t> proofs(peers() * kProofWords);
+  read_memory(device_, in_gpu_.get() + shape_.bytes(), proofs.data(), proofs.size() * sizeof(uint64_t));
+  bool all = true;
+  for (size_t p = 0; p < peers(); ++p) {
+    std::vector<uint64_t> written(written_.size());
+    std::memcpy(written.data(), cards.data() + p * card_bytes() + sizeof(Card),
+                written.size() * sizeof(uint64_t));
+    const Arrived found = compare_proof(
+        &proofs[p * kProofWords], proof_seed(setting_.communicator, static_cast<int>(p), setting_.rank));
+    const bool came = bit(written, static_cast<size_t>(setting_.rank));
+    if (came && found == Arrived::all)
+      set_bit(arrived_, p);
+    else if (came)
+      complain(p, found == Arrived::garbage);
+    all = all && bit(arrived_, p);
+  }
+  if (all) return;
+  in_host_ = make_host_mailbox(device_, bytes_, &host_offset_);
+  household_.keep(in_host_);
+}
+
+void Meeting::complain(size_t peer, bool garbage) const {
+  const std::string& own_bus = buses_[static_cast<size_t>(setting_.rank)];
+  if (!is_news(buses_[peer], own_bus)) return;
+  log_warn(
+      "communicator {}: the driver says that the GPU at {} reaches the memory of the GPU at {}, but {} of "
+      "what rank {} wrote there arrived at rank {}. "
+      "Messages between them go through host memory, which is slower. PCI access control (ACS) or an IOMMU "
+      "between the GPUs does this: "
+      "turn ACS off on the bridges above them (setpci, or in the firmware), or boot with iommu=pt. "
+      "NCCL_P2P_DISABLE=1 spares the attempt",
+      setting_.name, buses_[peer], own_bus, garbage ? "other bytes" : "nothing", peer, setting_.rank);
+}
+
+void Meeting::connect(std::span<const std::byte> cards) {
+  for (size_t p = 0; p < peers(); ++p) {
+    Card theirs;
+    std::memcpy(&theirs, cards.data() + p * card_bytes(), sizeof theirs);
+    std::vector<uint64_t> arrived(arrived_.size());
+    std::memcpy(arrived.data(), cards.data() + p * card_bytes() + sizeof theirs,
+                arrived.size() * sizeof(uint64_t));
+    KernelExecutor::Connection& c = connections_[p];
+    c.here = bit(arrived_, p) ? in_gpu_ : in_host_;
+    if (bit(arrived, static_cast<size_t>(setting_.rank))) {
+      c.there = std::move(theirs_[p]);
+      continue;
+    }
+    const GpuPeer& peer = setting_.peers[p];
+    if (!peer.arena)
+      fail(Result::invalid_usage,
+           "communicator {}: rank {} can't write to the memory of {}'s GPU, and they have no host memory in "
+           "common by which messages "
+           "could go. Unset MUSTER_WINDOWS=0, or see in the log (NCCL_DEBUG=INFO) why there is none",
+           setting_.name, setting_.rank, peer.name);
+    const uint64_t offset = theirs.host_mailbox - 1;
+    c.there = peer.same_process ? reached().find(reinterpret_cast<uint64_t>(peer.arena.get() + offset))
+                                : reach_host_mailbox(device_, peer.arena, offset, bytes_);
+    if (!c.there)
+      fail(Result::remote_error, "{} has left communicator {} before its first call on GPU memory", peer.name,
+           setting_.name);
+  }
+  theirs_.clear();
+}
+
+}  // namespace muster::cuda

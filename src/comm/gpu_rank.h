@@ -1,0 +1,118 @@
+// A communicator's rank whose buffers are GPU memory. What does it is linked in where the library is built
+// for GPUs (src/comm/cuda); everything else sees this.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "exec/group_message.h"
+#include "exec/host/chunk_table.h"
+#include "exec/host/executor.h"
+#include "plan/planner.h"
+
+struct CUstream_st;
+
+namespace muster {
+
+// A rank of the communicator, seen from another one.
+struct GpuPeer {
+  std::string name;  // "rank 3 (host a, pid 17)"
+  bool same_process = false;
+  bool shares_memory = false;  // is on this rank's host
+  // Where its process's Arena (device/host/arena.h) is mapped here, with what keeps it; null: it isn't.
+  std::shared_ptr<std::byte> arena;
+};
+
+// What a rank's GPU part knows of its communicator. May be used as long as that lives.
+struct GpuSetting {
+  std::string name;  // for errors
+  uint64_t communicator = 0;
+  int rank = 0;
+  std::vector<GpuPeer> peers;  // by rank, this one too
+  // Whether that rank has let go of all memory of others, or ended.
+  std::function<bool(int rank)> gone;
+  // Why these two GPUs (bus ids) shall not reach each other's memory; empty: they may.
+  std::function<std::string(const std::string& from, const std::string& to)> p2p_refusal;
+};
+
+struct GpuCall {
+  CallShape shape;
+  const ChunkTable* table = nullptr;  // of a V-variant
+  uint64_t elements = 0;              // of a V-variant: of all parts together
+  const void* send = nullptr;
+  void* recv = nullptr;
+  uint64_t weight_bits = 0;
+  const void* weight_at = nullptr;
+  uint64_t fingerprint = 0;
+  CUstream_st* stream = nullptr;
+};
+
+// Sends and receives that run together.
+struct GpuGroup {
+  std::vector<GroupMessage> messages;
+  std::vector<CUstream_st*>
+      streams;  // one or more, each once: the group comes after what they have, and before what they get
+};
+
+struct GpuWait {
+  int rank = -1;       // whom for
+  uint64_t which = 0;  // one wait from the next
+  friend bool operator==(const GpuWait&, const GpuWait&) = default;
+};
+
+// Of the thread that runs calls, but for abort(), mismatch() and wait(). Its end waits for what it has
+// started, unless that was aborted, and then, a second at most, until other processes have let go of its
+// memory.
+class GpuRank {
+ public:
+  virtual ~GpuRank() = default;
+  // Before the first call ranks connect: until connected(), all tell each other as many bytes, which
+  // next_card() gives, and hear what all said, by rank.
+  virtual bool connected() const = 0;
+  virtual std::vector<std::byte> next_card() = 0;
+  virtual void hear(std::span<const std::byte> cards) = 0;
+  // Gives the call to its stream.
+  virtual void launch(const GpuCall& call) = 0;
+  virtual void launch(const GpuGroup& group) = 0;
+  // A copy that is made on the stream, for the call that is launched there next.
+  virtual const std::byte* copy_of(const void* input, uint64_t bytes, CUstream_st* stream) = 0;
+  virtual void abort() noexcept = 0;
+  virtual std::optional<FingerprintMismatch> mismatch() const = 0;
+  // What a kernel has been waiting for for long.
+  virtual std::optional<GpuWait> wait() const = 0;
+  // Waits for what was started, and lets go of others' memory. No calls from then on.
+  virtual void leave() noexcept = 0;
+};
+
+struct GpuPointer {
+  enum class Kind { host, device, any } kind = Kind::host;  // any: memory that all GPUs and the host reach
+  int device = -1;                                          // that it was allocated on or for
+};
+
+class GpuLibrary {
+ public:
+  virtual ~GpuLibrary() = default;
+  // Whether a call on this address is one on GPU memory (managed memory is, pinned host memory isn't).
+  virtual bool holds(const void* p) const = 0;
+  virtual GpuPointer inspect(const void* p) const = 0;
+  // "GPU 1 (NVIDIA H200, 0000:1b:00.0)"
+  virtual std::string describe(int device) const = 0;
+  // The calling thread's GPU.
+  virtual int current() const = 0;
+  virtual std::unique_ptr<GpuRank> make_rank(GpuSetting setting, const PlanInputs& inputs,
+                                             int device) const = 0;
+  // Memory of the calling thread's current GPU. Throws unhandled_device_error.
+  virtual void* allocate(size_t bytes) const = 0;
+  virtual void release(void* p) const = 0;
+};
+
+// Null: there are no GPUs, or the library was built without.
+const GpuLibrary* gpu_library();
+
+}  // namespace muster

@@ -1,0 +1,73 @@
+#include "comm/gpu_setting.h"
+
+#include "base/error.h"
+#include "comm/host_topology.h"
+#include "topology/paths.h"
+#include "topology/pci.h"
+
+namespace muster {
+namespace {
+
+using Impl = Communicator::Impl;
+using topology::PathClass;
+
+// The farthest path by which GPUs may reach each other, as NCCL_P2P_LEVEL names it or, as in old settings,
+// numbers it.
+PathClass p2p_level(const std::string& text) {
+  constexpr PathClass kNumbered[] = {PathClass::loc, PathClass::pix, PathClass::pxb, PathClass::phb,
+                                     PathClass::sys};
+  if (text.size() == 1 && text[0] >= '0' && text[0] <= '4') return kNumbered[text[0] - '0'];
+  const auto level = topology::parse_path_class(text);
+  if (!level)
+    fail(
+        Result::invalid_usage,
+        "NCCL_P2P_LEVEL='{}': LOC, NVL, PIX, PXB, PHB or SYS, or 0 to 4 (LOC, PIX, PXB, PHB, SYS), is wanted",
+        text);
+  return *level;
+}
+
+// GPUs that the topology doesn't know count as far from each other.
+PathClass path_between(const topology::Machine& m, const std::string& from, const std::string& to) {
+  const auto a = topology::PciAddress::parse(from), b = topology::PciAddress::parse(to);
+  if (a && b && *a == *b) return PathClass::loc;
+  const int first = a ? m.find(*a) : topology::kNone, second = b ? m.find(*b) : topology::kNone;
+  if (first == topology::kNone || second == topology::kNone) return PathClass::sys;
+  return topology::paths_from(m, first)[static_cast<size_t>(second)].path_class;
+}
+
+}  // namespace
+
+GpuSetting gpu_setting(const Impl& comm) {
+  GpuSetting s;
+  s.name = comm.name;
+  s.communicator = comm.id;
+  s.rank = comm.rank;
+  for (int r = 0; r < comm.size; ++r) {
+    const Impl::Rank& k = comm.ranks[static_cast<size_t>(r)];
+    GpuPeer peer{comm.rank_name(r), k.same_process || r == comm.rank, k.here || r == comm.rank, {}};
+    if (peer.same_process)
+      peer.arena = {std::shared_ptr<void>(), Arena::of_process().base()};
+    else if (k.arena)
+      peer.arena = {k.arena, k.arena_base};
+    s.peers.push_back(std::move(peer));
+  }
+  s.gone = [&comm](int r) {
+    return comm.control(r).left.load(std::memory_order_acquire) != 0 || comm.has_ended(r);
+  };
+  const std::string level = comm.options.text("NCCL_P2P_LEVEL");
+  if (comm.options.flag("NCCL_P2P_DISABLE")) {
+    s.p2p_refusal = [](const std::string&, const std::string&) { return std::string("NCCL_P2P_DISABLE=1"); };
+  } else if (level.empty()) {
+    s.p2p_refusal = [](const std::string&, const std::string&) { return std::string(); };
+  } else {
+    s.p2p_refusal = [machine = host_topology(comm.options), limit = p2p_level(level)](const std::string& from,
+                                                                                      const std::string& to) {
+      const PathClass path = path_between(machine, from, to);
+      if (path <= limit) return std::string();
+      return fmt::format("their path is {}, and NCCL_P2P_LEVEL allows {}", name_of(path), name_of(limit));
+    };
+  }
+  return s;
+}
+
+}  // namespace muster

@@ -1,0 +1,10 @@
+// What the GPU part of a rank is told of its communicator.
+#pragma once
+
+#include "comm/state.h"
+
+namespace muster {
+
+GpuSetting gpu_setting(const Communicator::Impl& comm);
+
+}  // namespace muster
