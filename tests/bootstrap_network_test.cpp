@@ -2,6 +2,7 @@
 // aren't permitted.
 #include <gmock/gmock.h>
 #include <net/if.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -9,7 +10,9 @@
 #include <atomic>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
+#include "bootstrap/handshake.h"
 #include "bootstrap/socket.h"
 #include "bootstrap/unique_id.h"
 #include "bootstrap_support.h"
@@ -155,6 +158,39 @@ TEST(Network, FewEphemeralPorts) {
     }
   }
   EXPECT_TRUE(failed == 0 || (failed == 8 && named > 0)) << failed << " " << named;
+}
+
+// The port is free again when the other side no longer welcomes anybody: what took the time is said all the same.
+TEST(Network, AnEphemeralPortComesFreeTooLate) {
+  IN_NEW_NETWORK();
+  ip("link set lo up");
+  std::ofstream("/proc/sys/net/ipv4/ip_local_port_range") << "40000 40000\n";
+  Address at;
+  at.kind = Address::Kind::ipv4;
+  at.bytes = {127, 0, 0, 1};
+  at.port = 41000;
+  SocketError error;
+  const ProcessFd listening = listen_at(at, error);
+  ASSERT_TRUE(listening);
+  const auto reset = [](ProcessFd fd) {  // no port stays behind
+    const linger now{1, 0};
+    setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
+  };
+  std::atomic<bool> over = false;
+  ProcessFd holder = connect_to(at, {}, in_seconds(1), error);
+  ASSERT_TRUE(holder);
+  std::thread turns_all_away([&] {
+    const Deadline held = in_seconds(0.3);
+    while (!held.expired()) std::this_thread::sleep_for(held.nap());
+    reset(std::move(holder));
+    while (!over)
+      if (wait_for(listening.get(), POLLIN, in_seconds(0.05))) reset(ProcessFd(accept(listening.get(), nullptr, nullptr)));
+  });
+  const auto f = failure_of([&] { dial(at, {}, {}, in_seconds(1.5), {"the root", "Look there"}); });
+  over = true;
+  turns_all_away.join();
+  EXPECT_EQ(f.code, Result::timeout);
+  EXPECT_THAT(f.text, AllOf(HasSubstr("127.0.0.1:41000"), HasSubstr("ip_local_port_range"), HasSubstr("Look there")));
 }
 
 // Two hosts, as two namespaces, joined by two links in one subnet.

@@ -1,5 +1,6 @@
 #include "base/error.h"
 
+#include <cerrno>
 #include <cstring>
 
 namespace muster {
@@ -16,6 +17,10 @@ std::string describe_errno(int error) {
   const char* name = strerrorname_np(error);
   const char* text = strerrordesc_np(error);
   return fmt::format("{} ({})", name ? name : std::to_string(error), text ? text : "unknown error");
+}
+
+std::string describe_connect_error(int error) {
+  return describe_errno(error) + (error == EADDRNOTAVAIL ? ": no local port is free; see net.ipv4.ip_local_port_range" : "");
 }
 
 void fail_errno(int error, std::string_view what, std::string_view remedy) {

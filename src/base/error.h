@@ -22,6 +22,8 @@ Result error_code(int number);
 
 // "ENOSPC (No space left on device)"
 std::string describe_errno(int error);
+// Of connect(): with what is behind it where the name misleads.
+std::string describe_connect_error(int error);
 
 // Throws system_error: "<what>: <errno by name>. <remedy>"
 [[noreturn]] void fail_errno(int error, std::string_view what, std::string_view remedy = {});

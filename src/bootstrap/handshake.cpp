@@ -135,7 +135,7 @@ Connection dial(const Address& target, const Source& source, const Credentials& 
   const auto began = Deadline::Clock::now();
   Backoff backoff;
   int refused_in_row = 0, starved = 0;
-  std::string reason;
+  std::string reason, shortage;  // where a lack on this host took the time, others may have given up by the last attempt
   for (int attempt = 1;; ++attempt) {
     const Deadline this_try = deadline.within(kAttempt);
     SocketError error;
@@ -158,21 +158,21 @@ Connection dial(const Address& target, const Source& source, const Credentials& 
       reason = explain(g.outcome);
     } else {
       refused_in_row = error.error == ECONNREFUSED ? refused_in_row + 1 : 0;
-      reason = fmt::format("{}: {}", error.call, describe_errno(error.error));
-      if (error.error == EADDRNOTAVAIL)
-        reason += " (no local port is free; see net.ipv4.ip_local_port_range)";
+      reason = fmt::format("{}: {}", error.call, describe_connect_error(error.error));
+      if (error.error == EADDRNOTAVAIL) shortage = reason;
     }
     if (error.error == EMFILE && ++starved >= 5)  // what this process has open, it may have open for ever
       fail(Result::system_error, "{} can't be reached at {}: {}. Raise the limit of open files (ulimit -n)", policy.whom, target.text(), reason);
     const bool hopeless = policy.refusals > 0 && refused_in_row >= policy.refusals;
     if (hopeless || deadline.expired()) {
       const std::chrono::duration<double> spent = Deadline::Clock::now() - began;
-      fail(policy.code, "{} can't be reached at {}{}: {} attempts in {:.1f} s, the last: {}. {}", policy.whom,
+      fail(policy.code, "{} can't be reached at {}{}: {} attempts in {:.1f} s, the last: {}{}. {}", policy.whom,
            target.text(),
            source.interface.empty()
                ? ""
                : fmt::format(" from {} ({})", source.interface, source.address.host_text()),
-           attempt, spent.count(), reason, policy.remedy);
+           attempt, spent.count(), reason, shortage.empty() || shortage == reason ? "" : "; before that, " + shortage,
+           policy.remedy);
     }
     backoff.pause(deadline);
   }

@@ -181,7 +181,7 @@ std::optional<UniqueId> ask_at(const Meeting& m, const Address& at, Deadline thi
   const ProcessFd fd = connect_to(at, {}, this_try, error);
   reached = fd || error.error == ECONNREFUSED;
   if (!fd) {
-    last = fmt::format("{}: {}: {}", at.text(), error.call, describe_errno(error.error));
+    last = fmt::format("{}: {}: {}", at.text(), error.call, describe_connect_error(error.error));
     return {};
   }
   if (!m.trusted(fd.get()))

@@ -110,7 +110,7 @@ void Search::on_outcome(size_t i, bool asked, Dialing::Outcome o) {
     t.state = State::alive;
     return step();
   }
-  t.why.reason = o.error ? describe_errno(o.error) : explain(o.greeting.outcome);
+  t.why.reason = o.error ? describe_connect_error(o.error) : explain(o.greeting.outcome);
   const bool unclear = o.error ? o.error != ECONNREFUSED : o.greeting.outcome == Greeting::closed;
   const auto now = EventLoop::Clock::now();
   if (unclear && (now < t.limit || is_shortage_here(o.error))) {

@@ -184,7 +184,7 @@ Asking::Asking(const std::string& address, const Question& question, uint64_t an
     if (length == 0) continue;
     a.fd = Fd(socket(to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!a.fd || (connect(a.fd.get(), reinterpret_cast<const sockaddr*>(&to), length) != 0 && errno != EINPROGRESS)) {
-      a.problem = "connect: " + describe_errno(errno);
+      a.problem = "connect: " + describe_connect_error(errno);
       a.fd.reset();
     }
     attempts_.push_back(std::move(a));
@@ -218,7 +218,7 @@ void Asking::advance(Attempt& a) {
     socklen_t size = sizeof error;
     getsockopt(a.fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     if (error) {
-      a.problem = "connect: " + describe_errno(error);
+      a.problem = "connect: " + describe_connect_error(error);
       a.fd.reset();
       return;
     }

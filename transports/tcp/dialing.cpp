@@ -56,7 +56,7 @@ void Dialing::begin(Attempt& a, bool by_device) {
         break;
       }
   if (connect(a.fd.get(), reinterpret_cast<const sockaddr*>(&a.place.address), a.place.length) != 0 && errno != EINPROGRESS) {
-    a.problem = "connect: " + describe_errno(errno);
+    a.problem = "connect: " + describe_connect_error(errno);
     a.fd.reset();
     if (!a.device.empty()) begin(a, false);
     return;
@@ -72,7 +72,7 @@ void Dialing::advance(Attempt& a) {
     socklen_t size = sizeof error;
     getsockopt(a.fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     if (error != 0) {
-      a.problem = "connect: " + describe_errno(error);
+      a.problem = "connect: " + describe_connect_error(error);
       return;
     }
     a.connected = true;
