@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/math.h"
+#include "device/cuda/check.h"
 #include "exec/cuda/launch.h"
 
 namespace muster::cuda {
@@ -47,10 +48,12 @@ T load_reported(T& from, std::memory_order order) {
 
 LoadedPlan::LoadedPlan(int device, const KernelImage& image)
     : call_(image.call),
+      copies_(plain_copies_of(image)),
       channels_(static_cast<uint32_t>(image.channels.size())),
       longest_pass_(image.longest_pass),
       windows_(image.windows),
       scratch_(device, image.scratch_bytes) {
+  if (copies_) return;
   TableWriter writer;
   const size_t channels = writer.add(image.channels), loops = writer.add(image.loops),
                steps = writer.add(image.steps), places = writer.add(image.places),
@@ -108,7 +111,7 @@ void KernelExecutor::connect_to(int peer, const Connection& connection, uint64_t
 
 void KernelExecutor::run(const LoadedPlan& plan, const Buffers& buffers, uint64_t fingerprint,
                          const Weight& weight, StreamHandle stream) {
-  if (plan.channels_ == 0) return;
+  if (plan.copies_) return copy(*plan.copies_, buffers, stream);
   if (!connected_ || (plan.windows_ && !(buffers.inputs && buffers.outputs)))
     fail(Result::internal_error, "rank {}: {} was started before its peers' memory was known", rank_,
          name_of(plan.call_.coll));
@@ -129,6 +132,19 @@ void KernelExecutor::run(const LoadedPlan& plan, const Buffers& buffers, uint64_
   const uint64_t access = args.lines != 0 ? kLineAccess : kVectorAccess;
   launch(args, plan.channels_, threads_for(plan.longest_pass_, access, most_threads), plan.call_.type,
          reduces(plan.call_.coll), stream);
+}
+
+void KernelExecutor::copy(const std::vector<PlainCopy>& copies, const Buffers& buffers, StreamHandle stream) const {
+  const DeviceGuard guard(device_);
+  const auto at = [&](uint32_t buffer, uint64_t offset) {
+    return (buffer == kInput ? static_cast<std::byte*>(const_cast<void*>(buffers.input)) : static_cast<std::byte*>(buffers.output)) + offset;
+  };
+  for (const PlainCopy& c : copies) {
+    const std::byte* const from = at(c.from, c.from_offset);
+    std::byte* const to = at(c.to, c.to_offset);
+    if (from != to)
+      check(cudaMemcpyAsync(to, from, c.bytes, cudaMemcpyDefault, stream), "copying {} bytes on {}", c.bytes, describe_device(device_));
+  }
 }
 
 void KernelExecutor::run(const MessageImage& group, StreamHandle stream) {

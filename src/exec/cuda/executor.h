@@ -12,11 +12,13 @@
 #include "exec/cuda/kernel_plan.h"
 #include "exec/cuda/mailbox.h"
 #include "exec/cuda/messages.h"
+#include "exec/cuda/plain_copies.h"
 #include "exec/host/executor.h"
 
 namespace muster::cuda {
 
-// A program in a GPU's memory, with its scratch. Must outlive the kernels that run it, one at a time.
+// A program in a GPU's memory, with its scratch; or the copies that it comes to. Must outlive the kernels that run it, one at
+// a time.
 class LoadedPlan {
  public:
   LoadedPlan(int device, const KernelImage& image);
@@ -24,6 +26,7 @@ class LoadedPlan {
  private:
   friend class KernelExecutor;
   CallShape call_;
+  std::optional<std::vector<PlainCopy>> copies_;  // then no kernel runs, and there are no tables
   uint32_t channels_;
   uint64_t longest_pass_;
   bool windows_;
@@ -95,6 +98,7 @@ class KernelExecutor {
   uint32_t most_threads = kMostKernelThreads;
 
  private:
+  void copy(const std::vector<PlainCopy>& copies, const Buffers& buffers, StreamHandle stream) const;
   KernelReport& report() const { return *reinterpret_cast<KernelReport*>(report_.data()); }
   int device_, rank_;
   MailboxShape shape_;
