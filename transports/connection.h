@@ -222,6 +222,9 @@ class SlotSender {
   // must keep it until sent() counts it.
   void send_from(const std::byte* memory) { from_ = memory; }
   bool wired() const { return wire_ != nullptr; }
+  // To another host, after acquire(): kHalfBytes that travel beside a message of up to kHalfBytes or of more than
+  // kInlineBytes, in its line.
+  std::byte* aside() { return lines_->slots[cursor_.line()].payload + kHalfBytes; }
   // To another host: messages committed, and how many of them, from the first on, the network has taken, their memory free.
   uint64_t committed() const { return next_ / 2 - 1; }
   uint64_t sent() const { return wire_->done(); }
@@ -310,6 +313,8 @@ class SlotReceiver {
     waited_ = false;
   }
   bool wired() const { return wire_ != nullptr; }
+  // From another host, of the next message, also before peek(): what its sender has put aside.
+  const std::byte* aside() const { return line().payload + kHalfBytes; }
   // From another host: credits given, and how many of them the network has taken.
   uint64_t credits() const { return credits_; }
   uint64_t sent() const { return wire_->done(); }

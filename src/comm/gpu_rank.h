@@ -2,6 +2,7 @@
 // for GPUs (src/comm/cuda); everything else sees this.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "exec/group_message.h"
 #include "exec/host/chunk_table.h"
 #include "exec/host/executor.h"
@@ -29,12 +31,27 @@ struct GpuPeer {
   std::shared_ptr<std::byte> arena;
 };
 
+class Network;
+
+// By what messages go between ranks that share no memory.
+struct GpuNetwork {
+  Network* network = nullptr;  // null: all ranks share memory
+  std::vector<int> ranks;      // of the network, by rank of the communicator
+  int first_lane = 0;          // from which on lanes are free
+  // Any thread: moves what can be moved; true if anything was. What breaks becomes the communicator's error.
+  std::function<bool()> progress;
+  std::function<void(const Error&)> fail;
+  std::function<bool()> failed;
+  std::chrono::nanoseconds patience{0};  // with a peer that takes nothing from a rank that leaves
+};
+
 // What a rank's GPU part knows of its communicator. May be used as long as that lives.
 struct GpuSetting {
   std::string name;  // for errors
   uint64_t communicator = 0;
   int rank = 0;
   std::vector<GpuPeer> peers;  // by rank, this one too
+  GpuNetwork network;
   // Whether that rank has let go of all memory of others, or ended.
   std::function<bool(int rank)> gone;
   // Why these two GPUs (bus ids) shall not reach each other's memory; empty: they may.

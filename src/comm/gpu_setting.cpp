@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "comm/host_topology.h"
+#include "comm/places.h"
 #include "topology/paths.h"
 #include "topology/pci.h"
 
@@ -35,9 +36,24 @@ PathClass path_between(const topology::Machine& m, const std::string& from, cons
   return topology::paths_from(m, first)[static_cast<size_t>(second)].path_class;
 }
 
+GpuNetwork network_of(Impl& comm) {
+  if (!comm.shown || !comm.shown->spans_hosts()) return {};
+  GpuNetwork n;
+  n.network = comm.family->network.get();
+  n.ranks = comm.family_ranks;
+  n.first_lane = first_free_lane(comm);
+  n.progress = [&comm] { return comm.progress_network(); };
+  n.fail = [&comm](const Error& e) {
+    comm.set_error(e.code(), fmt::format("communicator {}: {}", comm.name, e.what()), true);
+  };
+  n.failed = [&comm] { return comm.failed(); };
+  n.patience = comm.options.seconds("MUSTER_LINK_TIMEOUT");
+  return n;
+}
+
 }  // namespace
 
-GpuSetting gpu_setting(const Impl& comm) {
+GpuSetting gpu_setting(Impl& comm) {
   GpuSetting s;
   s.name = comm.name;
   s.communicator = comm.id;
@@ -51,6 +67,7 @@ GpuSetting gpu_setting(const Impl& comm) {
       peer.arena = {k.arena, k.arena_base};
     s.peers.push_back(std::move(peer));
   }
+  s.network = network_of(comm);
   s.gone = [&comm](int r) {
     return comm.control(r).left.load(std::memory_order_acquire) != 0 || comm.has_ended(r);
   };

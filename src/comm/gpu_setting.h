@@ -5,6 +5,6 @@
 
 namespace muster {
 
-GpuSetting gpu_setting(const Communicator::Impl& comm);
+GpuSetting gpu_setting(Communicator::Impl& comm);
 
 }  // namespace muster

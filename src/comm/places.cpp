@@ -139,6 +139,8 @@ void publish_in(Impl& comm, std::shared_ptr<Segment> segment) {
   comm.transport = std::make_unique<HostsTransport>(*comm.shown, std::make_unique<ShmTransport>(comm.segment, own), std::move(far), std::move(puts));
 }
 
+int first_free_lane(const Impl& comm) { return comm.inputs.lanes + 2; }
+
 Segment::Geometry segment_geometry(const Impl& comm) {
   const auto here = std::ranges::count_if(comm.ranks, [](const Impl::Rank& k) { return k.here; });
   return {static_cast<int>(here), comm.inputs.lanes + 1, comm.inputs.slot_bytes, comm.inputs.message_bytes};

@@ -18,6 +18,8 @@ Segment::Geometry segment_geometry(const Communicator::Impl& comm);
 // Gives the communicator, which has ranks, the memory that its host shares, and what follows: what ranks publish, and
 // connections.
 void publish_in(Communicator::Impl& comm, std::shared_ptr<Segment> segment);
+// From here on lanes of the network to other hosts have none of those connections.
+int first_free_lane(const Communicator::Impl& comm);
 // Begins with the tuner plugin of this rank, if it has one; after take_places. Throws what Tuner throws.
 void start_tuner(Communicator::Impl& comm);
 // An all-gather of so many bytes of each rank, by the communicator's connections.

@@ -56,7 +56,8 @@ class Library final : public GpuLibrary {
   }
   std::string describe(int device) const override { return describe_device(device); }
   int current() const override { return current_device(); }
-  std::unique_ptr<GpuRank> make_rank(GpuSetting setting, const PlanInputs& inputs, int device) const override {
+  std::unique_ptr<GpuRank> make_rank(GpuSetting setting, const PlanInputs& inputs,
+                                     int device) const override {
     return std::make_unique<CudaRank>(std::move(setting), inputs, device);
   }
   void* allocate(size_t bytes) const override {
@@ -91,6 +92,11 @@ CudaRank::CudaRank(GpuSetting setting, const PlanInputs& inputs, int device)
       joined_(device),
       last_(device) {
   household_->enter();
+  if (setting_.network.network)
+    bridge_ = std::make_unique<NetworkBridge>(setting_, device, shape_, [this] {
+      const LeavesCapturesAlone relaxed;
+      return !last_.reached();
+    });
 }
 
 void CudaRank::leave() noexcept {
@@ -99,6 +105,7 @@ void CudaRank::leave() noexcept {
     if (launched_) last_.synchronize();
   } catch (const std::exception&) {  // a broken context: nothing runs there any more
   }
+  if (bridge_) bridge_->finish();
   executor_.disconnect();
   meeting_.reset();
 }
@@ -106,7 +113,9 @@ void CudaRank::leave() noexcept {
 // Other processes' GPUs may store into this one's mailboxes as long as their kernels run.
 bool CudaRank::others_have_gone() const {
   for (size_t r = 0; r < setting_.peers.size(); ++r)
-    if (!setting_.peers[r].same_process && !setting_.gone(static_cast<int>(r))) return false;
+    if (setting_.peers[r].shares_memory && !setting_.peers[r].same_process &&
+        !setting_.gone(static_cast<int>(r)))
+      return false;
   return true;
 }
 
@@ -135,7 +144,8 @@ void CudaRank::hear(std::span<const std::byte> cards) {
 
 const LoadedPlan& CudaRank::plan_for(const GpuCall& call) {
   const auto load = [&](const CallShape& shape, const Choice& choice) {
-    const Program program = program_of(choice, {inputs_.nranks, setting_.rank, shape.root, inputs_.placement.get()});
+    const Program program =
+        program_of(choice, {inputs_.nranks, setting_.rank, shape.root, inputs_.placement.get()});
     return std::make_unique<LoadedPlan>(
         device_, compile_for_kernels(program, shape, choice.tile_bytes, shape_, call.table));
   };
@@ -152,20 +162,30 @@ const LoadedPlan& CudaRank::plan_for(const GpuCall& call) {
   return *known.back().plan;
 }
 
+void CudaRank::reach_hosts(std::span<const uint32_t> ends) {
+  for (const uint32_t e : ends)
+    if (const auto end = bridge_->open(e)) executor_.connect_end(e, *end);
+}
+
 void CudaRank::begin_on(StreamHandle stream) {
   if (launched_ && stream != last_stream_ && !is_capturing(stream)) last_.hold_back(stream);
 }
 
 void CudaRank::end_on(StreamHandle stream) {
-  if (is_capturing(stream)) return;
-  last_.record(stream);
-  last_stream_ = stream;
-  launched_ = true;
+  const bool captured = is_capturing(stream);
+  if (!captured) {
+    last_.record(stream);
+    last_stream_ = stream;
+    launched_ = true;
+  }
+  if (bridge_) bridge_->wake(captured);
 }
 
 void CudaRank::launch(const GpuCall& call) {
+  const LoadedPlan& plan = plan_for(call);
+  if (bridge_) reach_hosts(plan.ends());
   begin_on(call.stream);
-  executor_.run(plan_for(call), {call.send, call.recv}, call.fingerprint, {call.weight_bits, call.weight_at},
+  executor_.run(plan, {call.send, call.recv}, call.fingerprint, {call.weight_bits, call.weight_at},
                 call.stream);
   end_on(call.stream);
 }
@@ -178,7 +198,9 @@ void CudaRank::launch(const GpuGroup& group) {
     joined_.record(other);
     joined_.hold_back(stream);
   }
-  executor_.run(image_of(group.messages, setting_.rank, shape_), stream);
+  const MessageImage image = image_of(group.messages, setting_.rank, shape_);
+  if (bridge_) reach_hosts(image.ends());
+  executor_.run(image, stream);
   if (!others.empty()) joined_.record(stream);
   for (const StreamHandle other : others) joined_.hold_back(other);
   end_on(stream);

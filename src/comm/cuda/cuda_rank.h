@@ -7,6 +7,7 @@
 
 #include "comm/cuda/mailbox_memory.h"
 #include "comm/cuda/meeting.h"
+#include "comm/cuda/network_bridge.h"
 #include "comm/gpu_rank.h"
 #include "device/cuda/stream.h"
 #include "exec/cuda/executor.h"
@@ -36,6 +37,8 @@ class CudaRank final : public GpuRank {
  private:
   bool others_have_gone() const;
   const LoadedPlan& plan_for(const GpuCall& call);
+  // Ends of connections to other hosts, before the first launch that uses them.
+  void reach_hosts(std::span<const uint32_t> ends);
   // Around a launch: calls of a communicator come one after the other, on whatever streams.
   void begin_on(StreamHandle stream);
   void end_on(StreamHandle stream);
@@ -61,6 +64,7 @@ class CudaRank final : public GpuRank {
   Event last_;                        // behind the last call that wasn't captured
   StreamHandle last_stream_ = nullptr;
   bool launched_ = false, has_left_ = false;
+  std::unique_ptr<NetworkBridge> bridge_;  // null: all ranks share memory. Its thread uses last_
 };
 
 }  // namespace muster::cuda

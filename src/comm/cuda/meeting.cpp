@@ -47,15 +47,7 @@ Meeting::Meeting(const GpuSetting& setting, int device, const MailboxShape& shap
       theirs_(peers()),
       written_(ceil_div(peers(), kBits)),
       arrived_(written_.size()),
-      connections_(peers()) {
-  for (size_t p = 0; p < peers(); ++p)
-    if (!setting.peers[p].shares_memory)
-      fail(Result::invalid_usage,
-           "communicator {}: {} is on another host than {}, or NCCL_SHM_DISABLE keeps them apart. GPU memory "
-           "is exchanged between "
-           "ranks of one host only, in this version",
-           setting.name, setting.peers[p].name, setting.peers[static_cast<size_t>(setting.rank)].name);
-}
+      connections_(peers()) {}
 
 size_t Meeting::card_bytes() const { return sizeof(Card) + written_.size() * sizeof(uint64_t); }
 
@@ -76,7 +68,9 @@ void Meeting::introduce(Card* mine) {
   mine->gpu_mailbox = reinterpret_cast<uint64_t>(in_gpu_.get());
   const std::string bus = bus_id(device_);
   bus.copy(mine->bus, sizeof mine->bus - 1);
-  if (std::ranges::all_of(setting_.peers, [](const GpuPeer& p) { return p.same_process; })) return;
+  if (std::ranges::none_of(setting_.peers,
+                           [](const GpuPeer& p) { return p.shares_memory && !p.same_process; }))
+    return;
   try {
     mine->handle = export_memory(in_gpu_.get(), device_);
     mine->shared = 1;
@@ -94,7 +88,7 @@ bool Meeting::hear(std::span<const std::byte> cards) {
         std::memcpy(&theirs, cards.data() + p * card_bytes(), sizeof theirs);
         theirs.bus[sizeof theirs.bus - 1] = 0;
         buses_[p] = theirs.bus;
-        reach(p, theirs);
+        if (setting_.peers[p].shares_memory) reach(p, theirs);
       }
       write_to_peers();
       return false;
@@ -170,7 +164,7 @@ void Meeting::look_what_arrived(std::span<const std::byte> cards) {
       set_bit(arrived_, p);
     else if (came)
       complain(p, found == Arrived::garbage);
-    all = all && bit(arrived_, p);
+    all = all && (bit(arrived_, p) || !setting_.peers[p].shares_memory);
   }
   if (all) return;
   in_host_ = make_host_mailbox(device_, bytes_, &host_offset_);
@@ -192,6 +186,7 @@ void Meeting::complain(size_t peer, bool garbage) const {
 
 void Meeting::connect(std::span<const std::byte> cards) {
   for (size_t p = 0; p < peers(); ++p) {
+    if (!setting_.peers[p].shares_memory) continue;
     Card theirs;
     std::memcpy(&theirs, cards.data() + p * card_bytes(), sizeof theirs);
     std::vector<uint64_t> arrived(arrived_.size());

@@ -26,7 +26,7 @@ class Meeting {
   // The cards of that round, by rank. Throws where a peer isn't reached by either memory. True: it was the
   // last round.
   bool hear(std::span<const std::byte> cards);
-  // By peer, when it is over.
+  // By peer, when it is over; those of other hosts have no memory (network_bridge.h).
   const std::vector<KernelExecutor::Connection>& connections() const { return connections_; }
 
  private:

@@ -54,6 +54,10 @@ LoadedPlan::LoadedPlan(int device, const KernelImage& image)
       windows_(image.windows),
       scratch_(device, image.scratch_bytes) {
   if (copies_) return;
+  for (const KernelUse& u : image.uses) used_ends_.push_back(u.end);
+  std::ranges::sort(used_ends_);
+  const auto again = std::ranges::unique(used_ends_);
+  used_ends_.erase(again.begin(), again.end());
   TableWriter writer;
   const size_t channels = writer.add(image.channels), loops = writer.add(image.loops),
                steps = writer.add(image.steps), places = writer.add(image.places),
@@ -99,7 +103,7 @@ void KernelExecutor::connect(const std::vector<Connection>& connections, uint64_
 
 void KernelExecutor::connect_to(int peer, const Connection& connection, uint64_t first) {
   Connection& known = connections_[static_cast<size_t>(peer)];
-  if (known.there || peer == rank_) return;
+  if (known.there || !connection.there || peer == rank_) return;
   for (const bool sends : {true, false}) {
     const std::vector<KernelEnd> ends =
         ends_with(shape_, rank_, peer, sends, connection.here.get(), connection.there.get(), first);
@@ -107,6 +111,10 @@ void KernelExecutor::connect_to(int peer, const Connection& connection, uint64_t
                 ends.size() * sizeof(KernelEnd));
   }
   known = connection;
+}
+
+void KernelExecutor::connect_end(uint32_t number, const KernelEnd& end) {
+  ends_.write(number * sizeof end, &end, sizeof end);
 }
 
 void KernelExecutor::run(const LoadedPlan& plan, const Buffers& buffers, uint64_t fingerprint,
@@ -180,7 +188,8 @@ std::optional<FingerprintMismatch> KernelExecutor::mismatch() const {
 
 std::optional<KernelWait> KernelExecutor::wait() const {
   for (uint32_t i = 0; i < kMostKernelChannels; ++i)
-    if (const int64_t mark = load_reported(report().channels[i].waits_for, std::memory_order_relaxed); mark > 0)
+    if (const int64_t mark = load_reported(report().channels[i].waits_for, std::memory_order_relaxed);
+        mark > 0)
       return KernelWait{static_cast<int>(mark & ((1 << kWaitedRankBits) - 1)) - 1, i, mark};
   return std::nullopt;
 }

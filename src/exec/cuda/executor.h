@@ -22,6 +22,8 @@ namespace muster::cuda {
 class LoadedPlan {
  public:
   LoadedPlan(int device, const KernelImage& image);
+  // Of connections, each once: what its kernels need.
+  const std::vector<uint32_t>& ends() const { return used_ends_; }
 
  private:
   friend class KernelExecutor;
@@ -30,6 +32,7 @@ class LoadedPlan {
   uint32_t channels_;
   uint64_t longest_pass_;
   bool windows_;
+  std::vector<uint32_t> used_ends_;
   DeviceMemory tables_, scratch_;
   KernelArgs args_{};  // what doesn't change from call to call
 };
@@ -56,12 +59,16 @@ class KernelExecutor {
   struct Connection {
     std::shared_ptr<std::byte> here, there;
   };
-  // Once, before the first call; by peer. That with itself is not looked at. `first`: the
-  // number of each connection's first message, of which `taken` counters are then to say so many.
+  // Once, before the first call; by peer. That with itself is not looked at, and those without memory are
+  // connected later. `first`: the number of each connection's first message, of which `taken` counters are
+  // then to say so many.
   void connect(const std::vector<Connection>& connections, uint64_t first = 0);
   bool connected() const { return connected_; }
   // To one peer, before messages to and from it; nothing where that is so already.
   void connect_to(int peer, const Connection& connection, uint64_t first = 0);
+  // One end of another connection, by its number (mailbox.h), before messages of it. Its memory stays as long
+  // as kernels run.
+  void connect_end(uint32_t number, const KernelEnd& end);
   // When its kernels have ended: lets go of mailboxes. No calls from then on.
   void disconnect() { connections_.clear(); }
 

@@ -72,7 +72,7 @@ class Interpreter {
       in_message += bytes_in_slot(length * a_.element);
     }
     if (__syncthreads_or(stop)) return false;
-    if (first_warp) stopped_ = !hand_over(s);
+    if (first_warp) stopped_ = !hand_over(s, in_message);
     return true;
   }
 
@@ -208,14 +208,16 @@ class Interpreter {
     }
   }
 
-  // Of warp 0: messages are published, and slots that were read given back. False: the kernel is to end.
-  __device__ bool hand_over(const KernelStep& s) {
+  // Of warp 0: messages, of so many bytes, are published, and slots that were read given back. False: the
+  // kernel is to end.
+  __device__ bool hand_over(const KernelStep& s, uint64_t bytes) {
     bool good = true;
     for (uint32_t u = s.first_use + threadIdx.x; u < s.last_use; u += 32) {
       const KernelUse use = a_.uses[u];
       KernelEnd& end = a_.ends[use.end];
       if (use.sends != 0 && s.pieces == 0) store_header(end);
       if (use.sends == 0 && a_.lines != 0 && s.pieces != 0) good &= await_header(end);
+      if (use.sends != 0 && end.sizes != nullptr) end.sizes[end.count % a_.slots] = bytes;
       const uint64_t count = end.count + 1;
       end.count = count;
       if (use.sends == 0)

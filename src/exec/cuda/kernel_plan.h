@@ -60,6 +60,9 @@ struct KernelEnd {
   uint64_t* taken;  // in the sender's mailbox: messages whose slots are free again, written by the receiver
   uint64_t count;   // messages that this end has sent, or taken, in all calls
   int32_t peer;
+  // There, by slot: bytes of the message, written by the sender. Null: nobody needs them but the receiver's
+  // kernel, which knows.
+  uint64_t* sizes;
 };
 
 inline constexpr int kWaitedRankBits = 24;  // more ranks than there can be

@@ -5,14 +5,12 @@
 // needs to be fenced. The price is half of the bandwidth.
 #pragma once
 
+#include "exec/cuda/line_flag.h"
 #include "exec/cuda/ordered.cuh"
 
 namespace muster::cuda {
 
 inline constexpr uint32_t kLineBytes = 16, kLineData = 8;
-
-// Of a connection's message `count`, never 0: that is memory that no message has been in.
-__device__ inline uint32_t flag_of(uint64_t count) { return 1 + static_cast<uint32_t>(count % 0xffffffffu); }
 
 // Flags come again after 2^32 - 1 messages, and a short message leaves most of its slot as it was. So the
 // last messages of each 2^31, one per slot, wipe their slots first.

@@ -73,6 +73,16 @@ inline uint32_t receiving_end(const MailboxShape& s, int peer, int lane) {
   return static_cast<uint32_t>((s.ranks + peer) * s.all_lanes() + lane);
 }
 
+// Of an end: whether it sends, to or from whom, and on which lane.
+struct EndPlace {
+  bool sends;
+  int peer, lane;
+};
+inline EndPlace place_of(const MailboxShape& s, uint32_t end) {
+  const int i = static_cast<int>(end) / s.all_lanes();
+  return {i < s.ranks, i % s.ranks, static_cast<int>(end) % s.all_lanes()};
+}
+
 inline size_t end_count(const MailboxShape& s) {
   return 2 * static_cast<size_t>(s.ranks) * static_cast<size_t>(s.all_lanes());
 }
@@ -85,10 +95,10 @@ inline std::vector<KernelEnd> ends_with(const MailboxShape& s, int rank, int pee
   for (int lane = 0; lane < s.all_lanes(); ++lane)
     ends.push_back(sends ? KernelEnd{s.ring(theirs, rank, lane), s.lines(theirs, rank, lane),
                                      s.headers(theirs, rank, lane), s.posted(theirs, rank, lane),
-                                     s.taken(mine, peer, lane), first, peer}
+                                     s.taken(mine, peer, lane), first, peer, nullptr}
                          : KernelEnd{s.ring(mine, peer, lane), s.lines(mine, peer, lane),
                                      s.headers(mine, peer, lane), s.posted(mine, peer, lane),
-                                     s.taken(theirs, rank, lane), first, peer});
+                                     s.taken(theirs, rank, lane), first, peer, nullptr});
   return ends;
 }
 

@@ -108,6 +108,13 @@ MessageImage image_of(std::span<const GroupMessage> group, int rank, const Mailb
   return MessageSplitter(rank, mailbox).split(group);
 }
 
+std::vector<uint32_t> MessageImage::ends() const {
+  std::vector<uint32_t> all;
+  for (const KernelFlow& f : flows)
+    if (f.kind != KernelFlow::copies) all.push_back(f.end);
+  return all;
+}
+
 MessageTables::Table& MessageTables::take(size_t bytes) {
   const LeavesCapturesAlone relaxed;
   for (Table& t : tables_)

@@ -139,6 +139,7 @@ class MessageMover {
         const bool sends = s.flow.kind == KernelFlow::sends;
         const uint64_t count = end.count;
         if (sends) store_line(header_of(end, a_.slots), s.message.fingerprint, flag_of(count));
+        if (sends && end.sizes != nullptr) end.sizes[count % a_.slots] = shared_.bytes;
         end.count = count + 1;
         store_release(sends ? end.posted : end.taken, count + 1);
       }

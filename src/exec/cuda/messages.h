@@ -20,6 +20,8 @@ struct MessageImage {
   std::vector<KernelFlow> flows;
   std::vector<KernelMessage> messages;
   uint64_t longest_move = 0;  // bytes that a block moves at once, at most
+  // Of connections, each once.
+  std::vector<uint32_t> ends() const;
   uint32_t blocks() const { return std::min(static_cast<uint32_t>(flows.size()), kMostMessageBlocks); }
 };
 
