@@ -8,6 +8,7 @@ using T = OptionType;
 
 // Why a variable has no effect.
 constexpr const char* kGpu = "it is about GPUs, and this build moves data between host memories only";
+constexpr const char* kPinned = "messages between GPUs of different hosts go through pinned host memory, never straight to the adapter";
 constexpr const char* kAnyOrder = "messages may take any order on their way here, whatever the fabric does";
 constexpr const char* kAnew = "a connection that breaks is always made anew, over another port where both hosts have one";
 constexpr const char* kAllPorts = "each connection uses all ports that serve and both hosts have; NCCL_IB_HCA chooses them";
@@ -107,10 +108,10 @@ constexpr Option kTable[] = {
     {"NCCL_DEV_API_JIT", T::integer, "", "", false, kGpu},
     {"NCCL_DISABLE_MEM_MANAGER", T::integer, "", "", false, kGpu},
     {"NCCL_ELASTIC_BUFFER_REGISTER", T::integer, "", "", false, kGpu},
-    {"NCCL_GDRCOPY_ENABLE", T::integer, "", "", false, kGpu},
-    {"NCCL_GDRCOPY_FIFO_ENABLE", T::integer, "", "", false, kGpu},
-    {"NCCL_GDRCOPY_FLUSH_ENABLE", T::integer, "", "", false, kGpu},
-    {"NCCL_GDRCOPY_SYNC_ENABLE", T::integer, "", "", false, kGpu},
+    {"NCCL_GDRCOPY_ENABLE", T::integer, "", "", false, kPinned},
+    {"NCCL_GDRCOPY_FIFO_ENABLE", T::integer, "", "", false, kPinned},
+    {"NCCL_GDRCOPY_FLUSH_ENABLE", T::integer, "", "", false, kPinned},
+    {"NCCL_GDRCOPY_SYNC_ENABLE", T::integer, "", "", false, kPinned},
     {"NCCL_GRAPH_HELPER_DISABLE", T::integer, "", "", false, kGpu},
     {"NCCL_GRAPH_MIXING_SUPPORT", T::integer, "", "", false, kGpu},
     {"NCCL_GRAPH_REGISTER", T::integer, "", "", false, kGpu},
@@ -170,9 +171,9 @@ constexpr Option kTable[] = {
     {"NCCL_WORK_FIFO_BYTES", T::integer, "", "", false, kGpu},
     {"NCCL_WORK_FIFO_DEPTH", T::integer, "", "", false, kGpu},
     // RDMA
-    {"NCCL_DMABUF_ENABLE", T::integer, "", "", false, kGpu},
+    {"NCCL_DMABUF_ENABLE", T::integer, "", "", false, kPinned},
     {"NCCL_GDAKI_USE_RELIABLE_DB", T::integer, "", "", false, kGpu},
-    {"NCCL_GDR_FLUSH_DISABLE", T::integer, "", "", false, kGpu},
+    {"NCCL_GDR_FLUSH_DISABLE", T::integer, "", "", false, kPinned},
     {"NCCL_GIN_ENABLE", T::integer, "", "", false, kGpu},
     {"NCCL_GIN_ERROR_QUERY_SEC", T::integer, "", "", false, kGpu},
     {"NCCL_GIN_GDAKI_MAX_DEST_RD_ATOMIC", T::integer, "", "", false, kGpu},
@@ -185,12 +186,12 @@ constexpr Option kTable[] = {
     {"NCCL_GIN_TYPE", T::integer, "", "", false, kGpu},
     {"NCCL_IB_ADAPTIVE_ROUTING", T::integer, "", "", false, kAnyOrder},
     {"NCCL_IB_AR_THRESHOLD", T::integer, "", "", false, kAnyOrder},
-    {"NCCL_IB_CUDA_SUPPORT", T::integer, "", "", false, kGpu},
-    {"NCCL_IB_DATA_DIRECT", T::integer, "", "", false, kGpu},
+    {"NCCL_IB_CUDA_SUPPORT", T::integer, "", "", false, kPinned},
+    {"NCCL_IB_DATA_DIRECT", T::integer, "", "", false, kPinned},
     {"NCCL_IB_DEVICE_PCI_ORDER", T::integer, "", "", false, kAllPorts},
     {"NCCL_IB_ECE_ENABLE", T::integer, "", "", false, kOneWay},
     {"NCCL_IB_FIFO_TC", T::integer, "", "", false, kOneWay},
-    {"NCCL_IB_GDR_LEVEL", T::text, "", "", false, kGpu},
+    {"NCCL_IB_GDR_LEVEL", T::text, "", "", false, kPinned},
     {"NCCL_IB_IS_FENCE", T::integer, "", "", false, kAnyOrder},
     {"NCCL_IB_MERGE_NICS", T::integer, "", "", false, kAllPorts},
     {"NCCL_IB_MERGE_VFS", T::integer, "", "", false, kAllPorts},
@@ -219,11 +220,11 @@ constexpr Option kTable[] = {
     {"NCCL_IB_SUBNET_PREFIX_LEN", T::integer, "", "", false, kAllPorts},
     {"NCCL_IB_USE_INLINE", T::integer, "", "", false, kOneWay},
     {"NCCL_IB_WARN_RAIL_LOCAL", T::integer, "", "", false, kAllPorts},
-    {"NCCL_NET_FORCE_FLUSH", T::integer, "", "", false, kGpu},
-    {"NCCL_NET_GDR_C2C", T::integer, "", "", false, kGpu},
-    {"NCCL_NET_GDR_LEVEL", T::text, "", "", false, kGpu},
-    {"NCCL_NET_GDR_MLOPART", T::integer, "", "", false, kGpu},
-    {"NCCL_NET_GDR_READ", T::integer, "", "", false, kGpu},
+    {"NCCL_NET_FORCE_FLUSH", T::integer, "", "", false, kPinned},
+    {"NCCL_NET_GDR_C2C", T::integer, "", "", false, kPinned},
+    {"NCCL_NET_GDR_LEVEL", T::text, "", "", false, kPinned},
+    {"NCCL_NET_GDR_MLOPART", T::integer, "", "", false, kPinned},
+    {"NCCL_NET_GDR_READ", T::integer, "", "", false, kPinned},
     {"NCCL_NUM_RMA_CTX", T::integer, "", "", false, kOneSided},
     {"NCCL_P2P_PXN_LEVEL", T::integer, "", "", false, kGpu},
     {"NCCL_PXN_C2C", T::integer, "", "", false, kGpu},

@@ -170,7 +170,73 @@ TEST(CudaHosts, OverUcx) {
   expect_over("ucx");
 }
 
-// Ranks of one process that may not share memory have the network, too.
+TEST(CudaHosts, OverAPlugin) {
+  MUSTER_NEEDS_GPUS(2);
+  const Variable plugin("NCCL_NET_PLUGIN", NET_PLUGIN);
+  on_hosts({0, 0, 1}, [](int) { expect_all_calls(1); });
+}
+
+// Ranks 0 and 2, of two hosts, in one communicator, rank 1 in another; both are used beside the first.
+TEST(CudaHosts, OfASplitCommunicator) {
+  MUSTER_NEEDS_GPUS(2);
+  NEED_NETWORK();
+  on_hosts({0, 0, 1}, [](int p) {
+    GpuJob job;
+    job.expect_all_reduce(1000);
+    ncclComm_t part = nullptr;
+    ASSERT_EQ(ncclCommSplit(job.comm(0), p % 2, p, &part, nullptr), ncclSuccess)
+        << ncclGetLastError(job.comm(0));
+    for (const size_t n : {size_t{3}, size_t{20'000}}) {
+      job.fill(n);
+      job.all([&](int i) {
+        return ncclAllReduce(job.input(i), job.output(i), n, ncclFloat, ncclSum, part, job.stream(i));
+      });
+      const auto got = job.result(0, n);
+      for (size_t k = 0; k < n; ++k)
+        ASSERT_EQ(got[k], p == 1 ? GpuJob::value(1, k) : GpuJob::value(0, k) + GpuJob::value(2, k));
+      job.expect_all_reduce(n);
+    }
+    EXPECT_EQ(ncclCommDestroy(part), ncclSuccess);
+    job.destroy();
+  });
+}
+
+// The rest of a job goes on without the rank that has died.
+TEST(CudaHosts, OfASurvivingRest) {
+  MUSTER_NEEDS_GPUS(2);
+  NEED_NETWORK();
+  on_hosts({0, 0, 1, 2},
+           [](int p) {
+             GpuJob job;
+             job.expect_all_reduce(1000);
+             job.host.barrier();
+             if (p == 1) {
+               job.host.destroy();  // the others have what it sent them
+               kill(getpid(), SIGKILL);
+               pause();
+             }
+             (void)job.all_reduce(0, 1000);  // fails where the death is known already
+             job.streams[0]->synchronize();
+             EXPECT_THAT(job.await_error(), HasSubstr("rank 1 (host "));
+             ncclComm_t rest = nullptr;
+             int dead = 1;
+             ASSERT_EQ(ncclCommShrink(job.comm(0), &dead, 1, &rest, nullptr, NCCL_SHRINK_ABORT), ncclSuccess)
+                 << ncclGetLastError(job.comm(0));
+             job.fill(1000);
+             job.all([&](int i) {
+               return ncclAllReduce(job.input(i), job.output(i), 1000, ncclFloat, ncclSum, rest,
+                                    job.stream(i));
+             });
+             const auto got = job.result(0, 1000);
+             for (size_t k = 0; k < got.size(); ++k)
+               ASSERT_EQ(got[k], GpuJob::value(0, k) + GpuJob::value(2, k) + GpuJob::value(3, k));
+             EXPECT_EQ(ncclCommDestroy(rest), ncclSuccess);
+             EXPECT_EQ(ncclCommAbort(job.comm(0)), ncclSuccess);
+           },
+           {.killed = {1}});
+}
+
+// Processes of one host that may not share memory have the network, too.
 TEST(CudaHosts, RanksThatShallNotShareMemory) {
   MUSTER_NEEDS_GPUS(2);
   NEED_NETWORK();
@@ -265,6 +331,7 @@ TEST(CudaHosts, AKilledProcessEndsTheKernelsThatWaitForIt) {
              }
              job.host.barrier();
              if (p == 2) {
+               job.host.destroy();  // the others have what it sent them
                kill(getpid(), SIGKILL);
                pause();
              }
