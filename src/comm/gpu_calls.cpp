@@ -58,8 +58,8 @@ void Impl::require_one_gpu(const Call& call) {
              "with one GPU",
              to_string(call), rank, p, gpus.describe(at.device), name, gpus.describe(device));
     }
-  if (device < 0 && call.shape.coll >= Coll::send_recv)
-    device = gpus.current();  // it runs, with nothing of this rank's
+  if (device < 0 && call.shape.coll >= Coll::send_recv)  // it runs, with nothing of this rank's
+    device = gpu_made_on(device).value_or(gpus.current());
   if (device >= 0) gpu_device.store(device);
 }
 

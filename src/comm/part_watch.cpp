@@ -67,7 +67,7 @@ void warn_when_late(const Communicator::Impl& comm, const std::string& what, con
 }
 
 std::string PartWatch::what() const {
-  if (in_collective())
+  if (in_collective() && !(*collective_)->call().gpu_group)
     return fmt::format("call {}, {}", (*collective_)->sequence(), to_string((*collective_)->call()));
   return "a group of sends and receives";
 }
@@ -95,7 +95,7 @@ std::string PartWatch::who_is_late(int late, std::chrono::nanoseconds waited) co
 }
 
 void PartWatch::compare_ledgers() {
-  if (!comm_.shown) return;
+  if (!comm_.shown || (*collective_)->call().gpu_group) return;  // a group of messages has no number
   const uint64_t sequence = (*collective_)->sequence();
   for (int r = 0; r < comm_.size; ++r) {
     const auto theirs = published_call(comm_, r, sequence);

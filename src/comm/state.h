@@ -150,7 +150,7 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   std::unique_ptr<CompiledPlan> gpu_exchange;               // all-gather of its cards
   std::vector<std::byte> gpu_card;                          // as exchanged
   std::atomic<GpuRank*> gpu{nullptr};                       // the same, for every thread
-  std::atomic<int> gpu_device{-1};                          // decided by the first call on GPU memory; -1: there was none
+  std::atomic<int> gpu_device{-1};                          // decided by the first call on GPU memory; below 0: there was none (gpu_calls.h)
   bool wait_noted = false;  // others can see what this rank waits for
   std::chrono::nanoseconds next_telling{0};  // when the wait under way is told of again to other hosts
 

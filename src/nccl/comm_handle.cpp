@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "comm/gpu_calls.h"
 #include "comm/state.h"
 
 namespace muster::nccl {
@@ -68,12 +69,14 @@ CommHandle& require_made(const void* handle) {
   return comm;
 }
 
-ncclComm_t open_comm(Communicator communicator, int device) {
+ncclComm_t open_comm(Communicator communicator, std::optional<int> device) {
   if (!communicator) return nullptr;
   CommHandle& comm = g_comms.open("communicators");
   comm.blocking = communicator.blocking();
   comm.communicator = std::move(communicator);
-  comm.device = device;
+  const GpuLibrary* const gpus = gpu_library();
+  comm.device = device.value_or(gpus ? gpus->current() : 0);
+  if (gpus) comm.communicator.impl()->gpu_device = undecided_gpu(comm.device);
   return to_handle(comm);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,8 +53,9 @@ inline CommHandle& require_comm(const void* handle, const char* argument = "comm
 // And: it has been made. NCCL refuses to say anything of one that is still being made.
 CommHandle& require_made(const void* handle);
 
-// A handle for `communicator`, or NULL for an empty one (a rank without a color).
-ncclComm_t open_comm(Communicator communicator, int device = 0);
+// A handle for `communicator`, or NULL for an empty one (a rank without a color). device: as given to ncclCommInitAll; none: the
+// calling thread's current GPU.
+ncclComm_t open_comm(Communicator communicator, std::optional<int> device = {});
 // Frees the handle, once no thread is inside one of its calls: an abort may come while another thread is.
 void close_comm(CommHandle& comm);
 

@@ -216,6 +216,58 @@ TEST_F(CudaNcclMessages, NothingIsSentBetweenNullPointersToo) {
   });
 }
 
+// The current GPU when the communicator was made says where it is, not the current one of the call.
+TEST_F(CudaNcclMessages, NothingIsSentFromWhateverGpu) {
+  std::vector<ncclComm_t> made(kRanks);
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+  for (int r = 0; r < kRanks; ++r) {
+    ASSERT_EQ(cudaSetDevice(streams[static_cast<size_t>(r)]->device()), cudaSuccess);
+    ASSERT_EQ(ncclCommInitRank(&made[static_cast<size_t>(r)], kRanks, id, r), ncclSuccess);
+  }
+  ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
+  std::swap(made, comms);  // TearDown destroys them
+  for (ncclComm_t c : made) EXPECT_EQ(ncclCommDestroy(c), ncclSuccess);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  fill(10);
+  for (const size_t n : {size_t{0}, size_t{10}})
+    all(true, [&](int r) {
+      ncclResult_t result = ncclGroupStart();
+      if (result == ncclSuccess)
+        result = ncclSend(input(r), n, ncclFloat, (r + 1) % kRanks, comm(r), stream(r));
+      if (result == ncclSuccess)
+        result = ncclRecv(output(r), n, ncclFloat, (r + 3) % kRanks, comm(r), stream(r));
+      const ncclResult_t ended = ncclGroupEnd();
+      return result == ncclSuccess ? ended : result;
+    });
+  for (int r = 0; r < kRanks; ++r) {
+    int device = -1;
+    EXPECT_EQ(ncclCommCuDevice(comm(r), &device), ncclSuccess);
+    EXPECT_EQ(device, streams[static_cast<size_t>(r)]->device());
+    EXPECT_EQ(result(r, 10)[9], value((r + 3) % kRanks, 9));
+  }
+}
+
+// Messages have no number among the calls: the call before them is none that ranks that wait could differ in.
+TEST_F(CudaNcclMessages, FirstOnesBehindAnotherCallMayWaitForEachOther) {
+  fill(10);
+  std::vector<float> host(kRanks);
+  all(true, [&](int r) {
+    float& x = host[static_cast<size_t>(r)];
+    ncclResult_t result = ncclAllReduce(&x, &x, 1, ncclFloat, ncclSum, comm(r), nullptr);
+    if (r == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));  // others look after 20
+    if (result == ncclSuccess) result = ncclGroupStart();
+    if (result == ncclSuccess)
+      result = ncclSend(input(r), 10, ncclFloat, (r + 1) % kRanks, comm(r), stream(r));
+    if (result == ncclSuccess)
+      result = ncclRecv(output(r), 10, ncclFloat, (r + 3) % kRanks, comm(r), stream(r));
+    const ncclResult_t ended = ncclGroupEnd();
+    return result == ncclSuccess ? ended : result;
+  });
+  EXPECT_EQ(result(2, 10)[9], value(1, 9));
+}
+
 // Whatever GPU is the thread's current one.
 TEST_F(CudaNcclMessages, AnEmptyFirstCallDecidesNothing) {
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
