@@ -6,16 +6,19 @@ namespace {
 using namespace muster;
 using namespace muster::perf;
 
+constexpr auto all_gather_call = [](auto& rank, const Call& c) {
+  rank.all_gather(c.send, c.recv, c.count, c.type, c.stream);
+};
+
 Collective all_gather() {
-  return {
-      .name = "all_gather",
-      .traffic = Traffic::share,
-      .planned_as = "all_gather",
-      .layout = gathered_shares,
-      .sent = own_elements,
-      .expected = [](const Layout& l, const Place& p) { return of_each_rank(p.nranks, 0, l.count); },
-      .call = [](Communicator& communicator,
-                 const Call& c) { communicator.all_gather(c.send, c.recv, c.count, c.type, c.stream); }};
+  return {.name = "all_gather",
+          .traffic = Traffic::share,
+          .planned_as = "all_gather",
+          .layout = gathered_shares,
+          .sent = own_elements,
+          .expected = [](const Layout& l, const Place& p) { return of_each_rank(p.nranks, 0, l.count); },
+          .call = all_gather_call,
+          .gpu_call = all_gather_call};
 }
 
 }  // namespace

@@ -6,20 +6,21 @@ namespace {
 using namespace muster;
 using namespace muster::perf;
 
+constexpr auto all_reduce_call = [](auto& rank, const Call& c) {
+  rank.all_reduce(c.send, c.recv, c.count, c.type, c.op, c.stream);
+};
+
 Collective all_reduce() {
-  return {
-      .name = "all_reduce",
-      .traffic = Traffic::all_reduce,
-      .planned_as = "all_reduce",
-      .reduces = true,
-      .layout = whole_buffers,
-      .sent = own_elements,
-      .expected = [](const Layout& l,
-                     const Place&) { return Contents{{.source = Content::kReduced, .count = l.count}}; },
-      .call =
-          [](Communicator& communicator, const Call& c) {
-            communicator.all_reduce(c.send, c.recv, c.count, c.type, c.op, c.stream);
-          }};
+  return {.name = "all_reduce",
+          .traffic = Traffic::all_reduce,
+          .planned_as = "all_reduce",
+          .reduces = true,
+          .layout = whole_buffers,
+          .sent = own_elements,
+          .expected = [](const Layout& l,
+                         const Place&) { return Contents{{.source = Content::kReduced, .count = l.count}}; },
+          .call = all_reduce_call,
+          .gpu_call = all_reduce_call};
 }
 
 }  // namespace

@@ -9,6 +9,10 @@ namespace {
 using namespace muster;
 using namespace muster::perf;
 
+constexpr auto alltoallv_call = [](auto& rank, const Call& c) {
+  rank.all_to_all_v(c.send, c.sends, {}, c.recv, c.recvs, {}, c.type, c.stream);
+};
+
 Collective alltoallv() {
   const auto pattern = std::make_shared<Pattern>();
   return {.name = "alltoallv",
@@ -18,10 +22,8 @@ Collective alltoallv() {
                               int nranks) { return pattern->layout(bytes, element, rank, nranks); },
           .sent = [pattern](const Layout& l, const Place& p) { return pattern->sent(l, p); },
           .expected = [pattern](const Layout& l, const Place& p) { return pattern->expected(l, p); },
-          .call =
-              [](Communicator& communicator, const Call& c) {
-                communicator.all_to_all_v(c.send, c.sends, {}, c.recv, c.recvs, {}, c.type, c.stream);
-              },
+          .call = alltoallv_call,
+          .gpu_call = alltoallv_call,
           .prepare =
               [pattern](const Args& args, int nranks) {
                 *pattern = Pattern::from_environment();

@@ -6,6 +6,10 @@ namespace {
 using namespace muster;
 using namespace muster::perf;
 
+constexpr auto broadcast_call = [](auto& rank, const Call& c) {
+  rank.broadcast(c.send, c.recv, c.count, c.type, c.root, c.stream);
+};
+
 Collective broadcast() {
   return {.name = "broadcast",
           .traffic = Traffic::whole,
@@ -19,10 +23,8 @@ Collective broadcast() {
               },
           .expected = [](const Layout& l,
                          const Place& p) { return Contents{{.source = p.root, .count = l.count}}; },
-          .call =
-              [](Communicator& communicator, const Call& c) {
-                communicator.broadcast(c.send, c.recv, c.count, c.type, c.root, c.stream);
-              }};
+          .call = broadcast_call,
+          .gpu_call = broadcast_call};
 }
 
 }  // namespace

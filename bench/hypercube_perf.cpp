@@ -12,42 +12,41 @@ namespace {
 using namespace muster;
 using namespace muster::perf;
 
-void hypercube_round(Communicator& communicator, const Call& c) {
-  const size_t rank = static_cast<size_t>(communicator.rank()), distance = size_t{1} << c.round;
-  const size_t bytes = c.count * size_of(c.type), mine = rank & ~(distance - 1), theirs = mine ^ distance;
+constexpr auto hypercube_round = [](auto& rank, const Call& c) {
+  const size_t me = static_cast<size_t>(rank.rank()), distance = size_t{1} << c.round;
+  const size_t bytes = c.count * size_of(c.type), mine = me & ~(distance - 1), theirs = mine ^ distance;
   auto* const recv = static_cast<std::byte*>(c.recv);
-  group_start();
-  if (c.round == 0 && c.send != recv + rank * bytes) {  // my own share's way into my result
-    communicator.send(c.send, c.count, c.type, communicator.rank(), c.stream);
-    communicator.recv(recv + rank * bytes, c.count, c.type, communicator.rank(), c.stream);
+  open_group(rank);
+  if (c.round == 0 && c.send != recv + me * bytes) {  // my own share's way into my result
+    rank.send(c.send, c.count, c.type, rank.rank(), c.stream);
+    rank.recv(recv + me * bytes, c.count, c.type, rank.rank(), c.stream);
   }
-  if (communicator.size() > 1) {
-    const int peer = static_cast<int>(rank ^ distance);
-    communicator.send(c.round == 0 ? c.send : recv + mine * bytes, c.count * distance, c.type, peer,
-                      c.stream);
-    communicator.recv(recv + theirs * bytes, c.count * distance, c.type, peer, c.stream);
+  if (rank.size() > 1) {
+    const int peer = static_cast<int>(me ^ distance);
+    rank.send(c.round == 0 ? c.send : recv + mine * bytes, c.count * distance, c.type, peer, c.stream);
+    rank.recv(recv + theirs * bytes, c.count * distance, c.type, peer, c.stream);
   }
-  group_end();
-}
+  close_group(rank);
+};
 
 Collective hypercube() {
-  return {
-      .name = "hypercube",
-      .traffic = Traffic::hypercube,
-      .layout = gathered_shares,
-      .sent = own_elements,
-      .expected = [](const Layout& l, const Place& p) { return of_each_rank(p.nranks, 0, l.count); },
-      .call = hypercube_round,
-      .rounds =
-          [](int nranks) {
-            return std::max(1, static_cast<int>(std::bit_width(static_cast<unsigned>(nranks))) - 1);
-          },
-      .prepare =
-          [](const Args&, int nranks) {
-            return std::has_single_bit(static_cast<unsigned>(nranks))
-                       ? std::string()
-                       : fmt::format("a hypercube needs 1, 2, 4, 8 ... ranks, and there are {}", nranks);
-          }};
+  return {.name = "hypercube",
+          .traffic = Traffic::hypercube,
+          .layout = gathered_shares,
+          .sent = own_elements,
+          .expected = [](const Layout& l, const Place& p) { return of_each_rank(p.nranks, 0, l.count); },
+          .call = hypercube_round,
+          .gpu_call = hypercube_round,
+          .rounds =
+              [](int nranks) {
+                return std::max(1, static_cast<int>(std::bit_width(static_cast<unsigned>(nranks))) - 1);
+              },
+          .prepare =
+              [](const Args&, int nranks) {
+                return std::has_single_bit(static_cast<unsigned>(nranks))
+                           ? std::string()
+                           : fmt::format("a hypercube needs 1, 2, 4, 8 ... ranks, and there are {}", nranks);
+              }};
 }
 
 }  // namespace

@@ -6,6 +6,10 @@ namespace {
 using namespace muster;
 using namespace muster::perf;
 
+constexpr auto reduce_call = [](auto& rank, const Call& c) {
+  rank.reduce(c.send, c.recv, c.count, c.type, c.op, c.root, c.stream);
+};
+
 Collective reduce() {
   return {
       .name = "reduce",
@@ -20,10 +24,8 @@ Collective reduce() {
             const int elsewhere = p.in_place ? p.rank : Content::kUntouched;
             return Contents{{.source = p.rank == p.root ? Content::kReduced : elsewhere, .count = l.count}};
           },
-      .call =
-          [](Communicator& communicator, const Call& c) {
-            communicator.reduce(c.send, c.recv, c.count, c.type, c.op, c.root, c.stream);
-          }};
+      .call = reduce_call,
+      .gpu_call = reduce_call};
 }
 
 }  // namespace

@@ -178,16 +178,18 @@ TEST(PerfArgs, DefaultsAndMistakes) {
   EXPECT_EQ(b.ranks_per_thread, 2);
   EXPECT_EQ(b.types.size(), static_cast<size_t>(kDataTypes));
   EXPECT_EQ(b.ops.size(), 6u);  // those of NCCL
-  EXPECT_EQ(b.notes.size(), 1u);
+  EXPECT_EQ(b.graph_launches, 3);
+  EXPECT_EQ(b.notes.size(), 0u);
   EXPECT_TRUE(b.plan);
   EXPECT_EQ(b.memory, Memory::malloc);
   EXPECT_TRUE(b.roof);
   EXPECT_FALSE(b.rotate.has_value());
   EXPECT_EQ(b.registration, Registration::none);
   EXPECT_EQ(parse({"-R", "1"}).args.registration, Registration::local);
-  EXPECT_EQ(parse({"-R", "1"}).args.notes.size(), 1u);
+  EXPECT_EQ(parse({"--buffers", "gpu"}).args.memory, Memory::gpu);
+  EXPECT_EQ(parse({}).args.memory, Memory::either);
   EXPECT_EQ(parse({"--local_register", "2"}).args.registration, Registration::windows);
-  EXPECT_EQ(parse({"-R", "1", "-R", "0"}).args.notes.size(), 0u);
+  EXPECT_EQ(parse({"-R", "1", "-R", "0"}).args.registration, Registration::none);
   EXPECT_EQ(parse({"--rotate", "4M"}).args.rotate, size_t{4} << 20);
   EXPECT_FALSE(parse({"--roof", "0"}).args.roof);
   EXPECT_TRUE(parse({"--memory", "1"}).args.memory_report) << "nccl-tests' long name of -M";
@@ -218,6 +220,34 @@ TEST(PerfArgs, DefaultsAndMistakes) {
   EXPECT_EQ(status({"stray"}), 6);
   EXPECT_EQ(status({"-R", "3"}), 6);
   EXPECT_EQ(status({"-D", "1"}), 5);
+}
+
+TEST(PerfArgs, WhatMeansNothingOnOneKindOfMemoryIsNoted) {
+  Args all;
+  all.graph_launches = 2;
+  all.cta_policy = 1;
+  all.cta_count = all.plan = all.per_iteration = true;
+  all.blocking = 3;
+  all.registration = Registration::local;
+  Args host = all;
+  set_memory(host, Memory::malloc);
+  EXPECT_EQ(host.memory, Memory::malloc);
+  EXPECT_EQ(host.notes.size(), 4u);  // -G, -x, -V, -R 1
+  EXPECT_EQ(host.graph_launches, 0);
+  EXPECT_TRUE(host.plan && host.per_iteration);
+  EXPECT_EQ(host.blocking, 3);
+  Args gpu = all;
+  set_memory(gpu, Memory::gpu);
+  EXPECT_EQ(gpu.notes.size(), 4u);  // -V, --plan, and with a graph -I, -z
+  EXPECT_EQ(gpu.graph_launches, 2);
+  EXPECT_FALSE(gpu.plan || gpu.per_iteration);
+  EXPECT_EQ(gpu.blocking, 0);
+  all.null_stream = true;
+  EXPECT_THROW(set_memory(all, Memory::gpu), Error);
+  Args none;
+  set_memory(none, Memory::alloc);
+  set_memory(none, Memory::gpu);
+  EXPECT_TRUE(none.notes.empty());
 }
 
 }  // namespace

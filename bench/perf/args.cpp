@@ -24,7 +24,7 @@ constexpr bool has_letter(const Flag& f) { return f.letter > kLastOwn; }
 
 constexpr Flag kFlags[] = {
     {'t', "nthreads", "NUM", "threads per process (default 1)"},
-    {'g', "ngpus", "NUM", "ranks per thread (default 1)"},
+    {'g', "ngpus", "NUM", "GPUs per thread, a rank on each; on host memory ranks (default 1)"},
     {'b', "minbytes", "SIZE", "smallest size; K, M, G, T are binary (default 32M)"},
     {'e', "maxbytes", "SIZE", "largest size (default 32M)"},
     {'i', "stepbytes", "SIZE", "add this from size to size (default 1M)"},
@@ -43,7 +43,8 @@ constexpr Flag kFlags[] = {
      "after each iteration 1, 3: complete and meet, which 3 doesn't time; 2: complete (default 0)"},
     {'y', "stream_null", "0/1", "1: ranks of one thread run in groups on it, not on streams (default 0)"},
     {'T', "timeout", "SECONDS", "most that one row may take; 0 = no limit (default 0)"},
-    {'G', "cudagraph", "NUM", "no graphs on host memory: noted, and calls are made directly"},
+    {'G', "cudagraph", "NUM",
+     "GPUs: iterations become a graph, which is launched so many times; 0 = no graph (default 0)"},
     {'C', "report_cputime", "0/1", "report the time to issue the calls, not to complete them (default 0)"},
     {'S', "report_timestamps", "0/1", "end each row with the time of day (default 0)"},
     {'J', "output_file", "FILE",
@@ -52,16 +53,18 @@ constexpr Flag kFlags[] = {
     {'R', "local_register", "0..2",
      "register the buffers: 1 = for each rank's own use, which host memory doesn't need; 2 = as windows of "
      "all ranks (default 0)"},
-    {'x', "cta_policy", "0..2", "no thread blocks on host memory: noted"},
+    {'x', "cta_policy", "0..2", "GPUs: the communicators' CTA policy; on host memory noted"},
     {'D', "device_implementation", "NUM", "device kernels: only 0 is possible"},
-    {'V', "device_cta_count", "NUM", "no thread blocks on host memory: noted"},
+    {'V', "device_cta_count", "NUM", "thread blocks of device kernels, which there are none of: noted"},
     {'M', "memory", "0/1", "print the memory used (default 0)"},
     {'u', "unalign", "NUM", "start the buffers so many elements off their alignment (default 0)"},
     {'I', "per_iter_timing", "0/1", "time each iteration, and show min, max, 99 % and variation (default 0)"},
     {'K', "per_iter_skip", "NUM", "leave the first iterations out of that (default 0)"},
     {'h', "help", nullptr, "this text"},
     {kBuffers, "buffers", "KIND",
-     "Muster's own: alloc = muster::mem_alloc (default), malloc = ordinary memory"},
+     "Muster's own: gpu = GPU memory (default where there is a GPU), alloc = muster::mem_alloc (default "
+     "where there "
+     "is none), malloc = ordinary host memory"},
     {kRotate, "rotate", "SIZE",
      "Muster's own: calls step through buffers of this size; 0 = all use the same (default: that of the "
      "caches)"},
@@ -213,8 +216,7 @@ class Parser {
         a.timeout_seconds = number(flag, value, 0, kMany);
         break;
       case 'G':
-        if (number(flag, value, 0, kMany))
-          note("-G: there are no graphs on host memory; calls are made directly");
+        a.graph_launches = number(flag, value, 0, kMany);
         break;
       case 'C':
         a.cpu_time = number(flag, value, 0, 1);
@@ -232,12 +234,14 @@ class Parser {
         a.registration = static_cast<Registration>(number(flag, value, 0, 2));
         break;
       case 'D':
-        if (number(flag, value, 0, kMany))
-          stop(Exit::not_implemented, "-D: there are no device kernels for host memory");
+        if (number(flag, value, 0, kMany)) stop(Exit::not_implemented, "-D: there are no device kernels");
         break;
       case 'x':
+        a.cta_policy = number(flag, value, 0, 2);
+        break;
       case 'V':
-        note(fmt::format("-{}: there are no thread blocks on host memory", flag));
+        number(flag, value, 0, kMany);
+        a.cta_count = true;
         break;
       case 'M':
         a.memory_report = number(flag, value, 0, 1);
@@ -252,9 +256,7 @@ class Parser {
         a.per_iteration_skip = number(flag, value, 0, kMany);
         break;
       case kBuffers:
-        if (value != "alloc" && value != "malloc")
-          stop(Exit::invalid_usage, fmt::format("--buffers '{}': alloc or malloc is wanted", value));
-        a.memory = value == "malloc" ? Memory::malloc : Memory::alloc;
+        a.memory = memory(value);
         break;
       case kRotate:
         a.rotate = size("-rotate", value);
@@ -271,6 +273,14 @@ class Parser {
     }
   }
 
+  Memory memory(const std::string& text) {
+    if (text == "gpu") return Memory::gpu;
+    if (text == "alloc") return Memory::alloc;
+    if (text != "malloc")
+      stop(Exit::invalid_usage, fmt::format("--buffers '{}': gpu, alloc or malloc is wanted", text));
+    return Memory::malloc;
+  }
+
   void note(const std::string& text) { p_.args.notes.push_back(text); }
 
   void check_together() {
@@ -279,8 +289,6 @@ class Parser {
       stop(Exit::bad_size, fmt::format("-b {} is more than -e {}", a.min_bytes, a.max_bytes));
     else if (a.step_factor <= 1 && a.step_bytes == 0 && a.min_bytes != a.max_bytes)
       stop(Exit::bad_size, "-i 0 never leads from the smallest to the largest size");
-    if (a.registration == Registration::local)
-      note("-R 1: host memory needs no registration for a rank's own use, so nothing is registered");
     if (a.per_iteration_skip && (!a.per_iteration || a.per_iteration_skip >= a.iterations)) {
       note(a.per_iteration ? fmt::format("-K {} would leave nothing of {} iterations: none are left out",
                                          a.per_iteration_skip, a.iterations)
@@ -296,6 +304,32 @@ class Parser {
 };
 
 }  // namespace
+
+void set_memory(Args& args, Memory memory) {
+  args.memory = memory;
+  const auto note_if = [&](bool set, const char* text) {
+    if (set) args.notes.emplace_back(text);
+  };
+  if (memory == Memory::gpu) {
+    note_if(args.cta_count, "-V: there are no device kernels");
+    note_if(args.plan, "--plan: it tells of host memory; MUSTER_EXPLAIN tells how calls on GPUs went");
+    args.plan = false;
+    if (args.graph_launches == 0) return;
+    if (args.null_stream)
+      throw Error(Result::invalid_usage, "-G and -y 1: what is on the default stream can't go into a graph");
+    note_if(args.per_iteration, "-I: a graph's iterations aren't timed one by one");
+    args.per_iteration = false;
+    note_if(args.blocking != 0, "-z: a graph doesn't wait after each iteration");
+    args.blocking = 0;
+    return;
+  }
+  note_if(args.graph_launches != 0, "-G: there are no graphs on host memory; calls are made directly");
+  args.graph_launches = 0;
+  note_if(args.cta_policy.has_value(), "-x: there are no thread blocks on host memory");
+  note_if(args.cta_count, "-V: there are no thread blocks on host memory");
+  note_if(args.registration == Registration::local,
+          "-R 1: host memory needs no registration for a rank's own use, so nothing is registered");
+}
 
 Parsed parse_args(int argc, char** argv, bool reduces, bool rooted) {
   return Parser(argc, argv, reduces, rooted).parse();

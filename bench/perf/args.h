@@ -22,7 +22,8 @@ enum class Exit : int {
   bad_size = 255,
 };
 
-enum class Memory { alloc, malloc };
+// either: GPU memory where this process finds a GPU, else alloc.
+enum class Memory { either, gpu, alloc, malloc };
 enum class Registration { none, local, windows };
 enum class Average { rank0, mean, min, max };
 
@@ -41,6 +42,9 @@ struct Args {
   int blocking =
       0;  // after every iteration 1, 3: complete and meet, which 3 leaves out of the time; 2: complete
   bool null_stream = false;
+  int graph_launches = 0;  // 0 = calls are made directly, not from a graph
+  std::optional<int> cta_policy;
+  bool cta_count = false;  // -V was given
   double timeout_seconds = 0;
   bool cpu_time = false;
   bool timestamps = false;
@@ -50,14 +54,14 @@ struct Args {
   size_t unaligned = 0;  // elements
   bool per_iteration = false;
   int per_iteration_skip = 0;
-  Memory memory = Memory::alloc;
+  Memory memory = Memory::either;
   Registration registration = Registration::none;
   std::optional<size_t>
       rotate;  // bytes of a buffer that calls step through at least; none = past the last cache
   bool plan = false;
   bool roof = true;  // measure how fast memory is, and compare
 
-  std::vector<std::string> notes;  // about flags that mean nothing on host memory, for rank 0 to print
+  std::vector<std::string> notes;  // about flags that mean nothing here, for rank 0 to print
 };
 
 struct Parsed {
@@ -65,6 +69,10 @@ struct Parsed {
   bool run = true;  // otherwise: exit with
   Exit exit = Exit::success;
 };
+
+// Says which memory it is, once that is known (not `either`): flags that mean nothing on it are noted, and
+// set back.
+void set_memory(Args& args, Memory memory);
 
 // Prints usage and mistakes to stdout and stderr. `reduces`, `rooted`: whether -o and -r mean something here.
 Parsed parse_args(int argc, char** argv, bool reduces, bool rooted);

@@ -11,6 +11,7 @@
 #include "perf/args.h"
 #include "perf/data.h"
 #include "perf/format.h"
+#include "perf/gpus.h"
 
 namespace muster::perf {
 
@@ -36,7 +37,7 @@ struct Call {
   ReduceOp op = RedOp::sum;
   int root = 0;
   int round = 0;
-  HostStream* stream = nullptr;
+  HostStream* stream = nullptr;                    // on host memory
   std::span<const size_t> sends = {}, recvs = {};  // Layout's
 };
 
@@ -53,7 +54,9 @@ struct Collective {
   // What rank's send buffer holds, and what its receive buffer must hold afterwards: in place, all of the
   // shared buffer. Each as long as Layout says.
   std::function<Contents(const Layout&layout, const Place&place)> sent, expected;
-  std::function<void(Communicator& communicator, const Call& call)> call;
+  // On host memory, and on GPUs: mostly one lambda for either.
+  std::function<void(Communicator& rank, const Call& call)> call;
+  std::function<void(GpuRank& rank, const Call& call)> gpu_call;
   // Calls that depend on each other, each in all ranks before the next: they can't share a group.
   std::function<int(int nranks)> rounds = [](int) { return 1; };
   // Called before any of the above. Refuses what can't be (throws muster::Error); returns why nothing is to
@@ -64,10 +67,17 @@ struct Collective {
       [](size_t, size_t, int, double) { return ""; };
 };
 
+// A group of one rank's calls, by its own interface.
+inline void open_group(Communicator&) { group_start(); }
+inline void close_group(Communicator&) { group_end(); }
+inline void open_group(GpuRank& rank) { rank.group_start(); }
+inline void close_group(GpuRank& rank) { rank.group_end(); }
+
 // Elements of `bytes` that are one rank's share: equal shares, each a multiple of 16 bytes.
 size_t share(size_t bytes, size_t element, int nranks);
 
-// The usual layouts: equal buffers; a share of each rank and a buffer of all of them, in place within it; the other way round.
+// The usual layouts: equal buffers; a share of each rank and a buffer of all of them, in place within it; the
+// other way round.
 Layout whole_buffers(size_t bytes, size_t element, int rank, int nranks);
 Layout gathered_shares(size_t bytes, size_t element, int rank, int nranks);
 Layout scattered_shares(size_t bytes, size_t element, int rank, int nranks);

@@ -9,8 +9,6 @@
 namespace muster::perf {
 namespace {
 
-constexpr int kPoison = 0xa5;
-
 uint64_t hash(uint64_t index, uint64_t salt) {
   uint64_t x = index * 0x9e3779b97f4a7c15 + salt * 0xd1b54a32d192ed03 + 0x632be59bd9b4e019;
   x = (x ^ x >> 32) * 0xbea225f9eb34556d;

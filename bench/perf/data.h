@@ -31,6 +31,8 @@ struct Content {
 
 class Data {
  public:
+  static constexpr int kPoison = 0xa5;
+
   Data(DataType type, RedOp op, int nranks);
 
   // Rank's operator: for mulsum with its factor.

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <system_error>
 #include <thread>
 
@@ -52,14 +53,29 @@ bool wants_roof(const Args& args, const Job& job, size_t buffer_bytes) {
   const auto elsewhere = [&](const ProcessInfo& p) {
     return std::string_view(p.host) != job.processes[0].host;
   };
-  return args.roof && !args.rotate && !args.cpu_time && args.iterations >= 10 &&
+  return args.roof && args.memory != Memory::gpu && !args.rotate && !args.cpu_time && args.iterations >= 10 &&
          goes_round(args, args.max_bytes, buffer_bytes) &&
          std::none_of(job.processes.begin(), job.processes.end(), elsewhere);
+}
+
+// The GPUs to use; null: host memory.
+std::unique_ptr<Gpus> choose_memory(Args& args) {
+  std::string why;
+  std::unique_ptr<Gpus> gpus;
+  if (args.memory == Memory::either || args.memory == Memory::gpu) gpus = find_gpus(why);
+  if (!gpus && args.memory == Memory::gpu) throw Error(Result::invalid_usage, "--buffers gpu: " + why);
+  set_memory(args, gpus ? Memory::gpu : args.memory == Memory::malloc ? Memory::malloc : Memory::alloc);
+  return gpus;
+}
+
+bool ranks_share_a_gpu(const Job& job) {
+  return std::set<int>(job.devices_here.begin(), job.devices_here.end()).size() < job.devices_here.size();
 }
 
 Exit conclude(Job& job, Totals totals, double minimum_bandwidth, Report* report) {
   totals.wrong = sum_over_jobs(job, totals.wrong);
   if (report) report->footer(totals, minimum_bandwidth);
+  job.gpu_ranks.clear();
   for (Communicator& c : job.ranks) c.destroy();
   if (job.world) job.world.destroy();
   return totals.wrong || !totals.fast(minimum_bandwidth) ? Exit::wrong_data : Exit::success;
@@ -67,15 +83,22 @@ Exit conclude(Job& job, Totals totals, double minimum_bandwidth, Report* report)
 
 Exit run(Args& args, const Collective& collective, const std::string& program, int argc, char** argv) {
   const double minimum = minimum_bandwidth();
-  if (std::getenv("NCCL_TESTS_DEVICE"))
+  const std::unique_ptr<Gpus> gpus = choose_memory(args);
+  if (!gpus && std::getenv("NCCL_TESTS_DEVICE"))
     args.notes.push_back("NCCL_TESTS_DEVICE: there are no devices to choose from on host memory");
   if (const char* blocking = std::getenv("NCCL_COMM_BLOCKING"); blocking && std::string_view(blocking) == "0")
     args.notes.push_back(
         "NCCL_COMM_BLOCKING=0: calls are waited for all the same, as what is timed ends with them");
   setenv("NCCL_COMM_BLOCKING", "1", 1);
   const double before = resident();
-  Job job = join_job(args);
+  Job job = join_job(args, gpus.get());
   const double connected = resident();
+  if (gpus && args.null_stream && ranks_share_a_gpu(job))
+    throw Error(
+        Result::invalid_usage,
+        fmt::format(
+            "-y 1: {} ranks of a process would wait for each other on one default stream; there are {} GPUs",
+            job.devices_here.size(), gpus->count()));
   if (collective.rooted && args.root >= job.nranks)
     throw Error(Result::invalid_usage, fmt::format("-r {}: there are {} ranks", args.root, job.nranks));
   const std::string obstacle = collective.prepare(args, job.nranks);
@@ -96,6 +119,8 @@ Exit run(Args& args, const Collective& collective, const std::string& program, i
         const std::lock_guard lock(making);
         for (Communicator& c : job.ranks)
           if (c) c.abort();
+        for (const auto& gpu : job.gpu_ranks)
+          if (gpu) gpu->abort();
       },
       args.timeout_seconds, job.prints && isatty(STDERR_FILENO));
 
@@ -114,7 +139,17 @@ Exit run(Args& args, const Collective& collective, const std::string& program, i
         if (monitor.failure() != Exit::success)
           for (Communicator& c : mine) c.abort();
       }
-      sweep.emplace(args, collective, mine, job.first_rank() + begin, buffer_bytes,
+      std::span<std::unique_ptr<GpuRank>> mine_on_gpus;
+      if (gpus) {
+        mine_on_gpus = std::span(job.gpu_ranks).subspan(static_cast<size_t>(begin), mine.size());
+        auto made = gpus->make_ranks(
+            mine, std::span(job.devices_here).subspan(static_cast<size_t>(begin), mine.size()), args);
+        const std::lock_guard lock(making);
+        std::move(made.begin(), made.end(), mine_on_gpus.begin());
+        if (monitor.failure() != Exit::success)
+          for (const auto& gpu : mine_on_gpus) gpu->abort();
+      }
+      sweep.emplace(args, collective, mine, mine_on_gpus, job.first_rank() + begin, buffer_bytes,
                     thread == 0 ? &monitor : nullptr, thread == 0 ? report.get() : nullptr);
       if (thread == 0) with_buffers = resident();
       sweep->run(wants_roof(args, job, buffer_bytes) ? sweep->copy_rate() : 0);

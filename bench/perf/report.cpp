@@ -9,12 +9,15 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <map>
 
 namespace muster::perf {
 namespace {
 
 std::string now() { return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(std::time(nullptr))); }
+
+const char* name_of(Memory memory) {
+  return memory == Memory::gpu ? "GPU" : memory == Memory::alloc ? "muster::mem_alloc" : "malloc";
+}
 
 // nccl-tests writes booleans as text.
 const char* truth(bool value) { return value ? "true" : "false"; }
@@ -129,14 +132,16 @@ void Report::header(size_t buffer_bytes) {
   fmt::print(
       "# nThread {} nGpus {} minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: {} "
       "validation: {} "
-      "graph: 0 unalign: {}\n",
+      "graph: {} unalign: {}\n",
       a.threads, a.ranks_per_thread, a.min_bytes, a.max_bytes, factor ? a.step_factor : a.step_bytes,
-      factor ? "factor" : "bytes", a.warmup, a.iterations, a.aggregated, a.checks, a.unaligned);
-  fmt::print("# Memory: {}{}; calls step through {} per buffer{}\n",
-             a.memory == Memory::alloc ? "muster::mem_alloc" : "malloc",
-             a.registration == Registration::windows ? ", registered as windows" : "",
+      factor ? "factor" : "bytes", a.warmup, a.iterations, a.aggregated, a.checks, a.graph_launches,
+      a.unaligned);
+  fmt::print("# Memory: {}{}; calls step through {} per buffer{}\n", name_of(a.memory),
+             a.registration == Registration::windows                            ? ", registered as windows"
+             : a.registration == Registration::local && a.memory == Memory::gpu ? ", registered"
+                                                                                : "",
              human_bytes(static_cast<double>(buffer_bytes)),
-             a.rotate ? "" : ", so that caches don't hold what comes next");
+             a.rotate || a.memory == Memory::gpu ? "" : ", so that caches don't hold what comes next");
   if (a.blocking)
     fmt::print("# Blocking: complete{} after each iteration{}\n", a.blocking == 2 ? "" : " and meet",
                a.blocking == 3 ? "; the time is without the meeting" : "");
@@ -148,20 +153,19 @@ void Report::header(size_t buffer_bytes) {
 
   auto devices = nlohmann::ordered_json::array();
   const int ranks_here = job_.nranks / static_cast<int>(job_.processes.size());
-  std::map<std::string, int> used_of_host;
   int rank = 0;
   for (const ProcessInfo& p : job_.everyone)
     for (int i = 0; i < ranks_here; ++i, ++rank) {
-      const int device = used_of_host[p.host]++;
-      fmt::print("#  Rank {:2} Group {:2} Pid {:6} on {:>10} device {:2} [host] {}\n", rank, p.color, p.pid,
-                 p.host, device, p.processor);
+      const DeviceInfo& d = job_.devices[static_cast<size_t>(rank)];
+      fmt::print("#  Rank {:2} Group {:2} Pid {:6} on {:>10} device {:2} [{}] {}\n", rank, p.color, p.pid,
+                 p.host, d.device, d.address, d.model);
       devices.push_back({{"rank", rank},
                          {"group", p.color},
                          {"pid", p.pid},
                          {"hostname", p.host},
-                         {"device", device},
-                         {"device_hex", "host"},
-                         {"device_info", p.processor}});
+                         {"device", d.device},
+                         {"device_hex", d.address},
+                         {"device_info", d.model}});
     }
   auto& config = json_["config"];
   config = {{"nthreads", a.threads},
@@ -176,7 +180,7 @@ void Report::header(size_t buffer_bytes) {
   config["iterations"] = a.iterations;
   config["aggregated_iterations"] = a.aggregated;
   config["validation"] = a.checks;
-  config["graph"] = 0;
+  config["graph"] = a.graph_launches;
   config["blocking_collectives"] = truth(a.blocking);
   config["per_iter_timing"] = truth(a.per_iteration);
   config["per_iter_skip"] = a.per_iteration_skip;

@@ -68,7 +68,8 @@ size_t plan_buffers(Args& args, const Job& job, const Collective& collective) {
         fmt::format("-e is {} instead of {}: each rank can have {} of memory for its buffers", args.max_bytes,
                     wanted, human_bytes(static_cast<double>(budget) * 2)));
   }
-  const size_t rotated = args.rotate.value_or(std::min(last_cache(), kMostCache));
+  const size_t caches = args.memory == Memory::gpu ? 0 : std::min(last_cache(), kMostCache);
+  const size_t rotated = args.rotate.value_or(caches);
   return std::max(needed(args.max_bytes), std::min(rotated, budget));
 }
 
@@ -77,8 +78,9 @@ bool goes_round(const Args& args, size_t bytes, size_t buffer_bytes) {
   return calls * static_cast<double>(bytes) >= static_cast<double>(buffer_bytes);
 }
 
-Sweep::Sweep(const Args& args, const Collective& collective, std::span<Communicator> ranks, int first_rank,
-             size_t buffer_bytes, Monitor* monitor, Report* report)
+Sweep::Sweep(const Args& args, const Collective& collective, std::span<Communicator> ranks,
+             std::span<std::unique_ptr<GpuRank>> gpu_ranks, int first_rank, size_t buffer_bytes,
+             Monitor* monitor, Report* report)
     : args_(args),
       collective_(collective),
       buffer_bytes_(buffer_bytes),
@@ -86,28 +88,42 @@ Sweep::Sweep(const Args& args, const Collective& collective, std::span<Communica
       report_(report),
       nranks_(ranks[0].size()),
       rounds_(collective.rounds(nranks_)) {
-  const bool streams = ranks.size() > 1 && !args.null_stream;
+  const bool streams = ranks.size() > 1 && !args.null_stream && gpu_ranks.empty();
+  const bool windows = args.registration != Registration::none;
   for (size_t i = 0; i < ranks.size(); ++i) {
     // A start that is off by so many elements of the largest type is off by as many of every other at least.
     size_t element = 1;
     for (const NamedType& t : args.types) element = std::max(element, size_of(t.type));
     const size_t unaligned = args.unaligned * element;
     if (streams) streams_.push_back(std::make_unique<HostStream>());
-    ranks_.push_back({ranks[i], first_rank + static_cast<int>(i), streams ? streams_.back().get() : nullptr,
-                      Buffer(buffer_bytes, unaligned, args.memory),
-                      Buffer(buffer_bytes, unaligned, args.memory), Layout{}, Window(), Window()});
+    GpuRank* const gpu = gpu_ranks.empty() ? nullptr : gpu_ranks[i].get();
+    ranks_.push_back(
+        {ranks[i], first_rank + static_cast<int>(i), gpu, streams ? streams_.back().get() : nullptr,
+         Buffer(buffer_bytes, unaligned, args.memory, gpu, windows),
+         Buffer(buffer_bytes, unaligned, args.memory, gpu, windows), Layout{}, Window(), Window()});
   }
-  if (args.registration == Registration::windows) register_buffers();
+  if (args.registration == Registration::windows ||
+      (args.registration == Registration::local && ranks_[0].gpu))
+    register_buffers();
 }
 
 void Sweep::register_buffers() {
-  group_start();  // all of this thread's ranks, since each waits for all others
+  open_group_of_all();  // of this thread's ranks, since each waits for all others
   for (Rank& r : ranks_) {
+    if (r.gpu) {
+      r.gpu->register_buffer(r.send.data(), r.send.size(), args_.registration);
+      r.gpu->register_buffer(r.recv.data(), r.recv.size(), args_.registration);
+      continue;
+    }
     r.send_window = r.communicator.register_window(r.send.data(), r.send.size());
     r.recv_window = r.communicator.register_window(r.recv.data(), r.recv.size());
   }
-  group_end();
+  close_group_of_all();
 }
+
+void Sweep::open_group_of_all() { ranks_[0].gpu ? open_group(*ranks_[0].gpu) : group_start(); }
+
+void Sweep::close_group_of_all() { ranks_[0].gpu ? close_group(*ranks_[0].gpu) : group_end(); }
 
 double Sweep::copy_rate() {
   std::vector<CopyLoop> loops;  // as many as threads that run this thread's calls
@@ -228,6 +244,7 @@ Measurement Sweep::measure(const Setting& s, Data& data, bool in_place) {
 // Seconds per call; with `each`: also of every iteration.
 double Sweep::run_iterations(const Setting& s, const Data& data, bool in_place, int iterations,
                              std::vector<double>* each) {
+  if (args_.graph_launches > 0 && iterations > 0) return run_graph(s, data, in_place, iterations);
   const auto calls = static_cast<size_t>(args_.aggregated);
   barrier();
   const Clock::time_point begin = Clock::now();
@@ -250,6 +267,18 @@ double Sweep::run_iterations(const Setting& s, const Data& data, bool in_place, 
   return iterations == 0 ? 0 : (args_.cpu_time ? issued : completed) / (iterations * args_.aggregated);
 }
 
+// Seconds per call, of all launches of a graph of so many iterations.
+double Sweep::run_graph(const Setting& s, const Data& data, bool in_place, int iterations) {
+  capture(s, data, in_place, iterations, static_cast<size_t>(args_.aggregated));
+  barrier();
+  const Clock::time_point begin = Clock::now();
+  for (int i = 0; i < args_.graph_launches; ++i) replay();
+  const double issued = seconds_since(begin);
+  complete();
+  const double completed = seconds_since(begin);
+  return (args_.cpu_time ? issued : completed) / (iterations * args_.aggregated * args_.graph_launches);
+}
+
 // Every rank's buffers are filled, everything that must not change is poisoned, and after one call every
 // element of every rank, what surrounds it, and what was sent is compared.
 size_t Sweep::verify(const Setting& s, Data& data, bool in_place, size_t run) {
@@ -257,90 +286,47 @@ size_t Sweep::verify(const Setting& s, Data& data, bool in_place, size_t run) {
   const size_t offset = offset_of(next_place_);
   for (Rank& r : ranks_) {
     const Layout& l = r.layout;
-    const size_t end = std::min(buffer_bytes_, offset + bytes_of(l, element)) + kGuard;
-    Data::poison(r.recv.data() + offset - kGuard, end - offset + kGuard);
-    Data::poison(r.send.data() + offset - kGuard, end - offset + kGuard);
-    std::byte* at = in_place ? r.recv.data() + offset + l.in_place_send * element : r.send.data() + offset;
+    const size_t end = std::min(buffer_bytes_, offset + bytes_of(l, element));
+    BufferView recv(r.recv, offset, end, BufferView::poisoned);
+    BufferView send(r.send, offset, end, BufferView::poisoned);
+    std::byte* at = in_place ? recv.begin() + l.in_place_send * element : send.begin();
     for (const Content& c : collective_.sent(l, place_of(s, r, in_place))) {
       data.write(at, c, run);
       at += c.count * element;
     }
+    recv.store();
+    send.store();
   }
   barrier();
-  issue(s, data, in_place, 1);
+  if (args_.graph_launches > 0) {
+    capture(s, data, in_place, 1, 1);
+    replay();
+  } else {
+    issue(s, data, in_place, 1);
+  }
   complete();
 
   size_t wrong = 0;
   for (Rank& r : ranks_) {
     const Layout& l = r.layout;
-    const std::byte* at = r.recv.data() + offset;
+    const size_t used = bytes_of(l, element), end = std::min(buffer_bytes_, offset + used);
+    BufferView recv(r.recv, offset, end, BufferView::as_it_is);
+    BufferView send(r.send, offset, end, BufferView::as_it_is);
+    const std::byte* at = recv.begin();
     for (const Content& c : collective_.expected(l, place_of(s, r, in_place))) {
       wrong += data.count_wrong(at, c, run);
       at += c.count * element;
     }
-    const size_t used = bytes_of(l, element);
-    wrong += r.recv.count_touched_around(offset, offset + (in_place ? used : l.recv * element));
-    wrong += r.send.count_touched_around(offset, offset + (in_place ? 0 : l.send * element));
+    wrong += recv.count_touched_around(0, in_place ? used : l.recv * element);
+    wrong += send.count_touched_around(0, in_place ? 0 : l.send * element);
     if (in_place) continue;
-    at = r.send.data() + offset;
+    at = send.begin();
     for (const Content& c : collective_.sent(l, place_of(s, r, in_place))) {
       wrong += data.count_wrong(at, c, run);
       at += c.count * element;
     }
   }
   return wrong;
-}
-
-// So many calls, each in the next place.
-void Sweep::issue(const Setting& s, const Data& data, bool in_place, size_t calls) {
-  const bool grouped = calls > 1 || (ranks_.size() > 1 && !ranks_[0].stream);
-  for (int round = 0; round < rounds_; ++round) {
-    if (grouped) group_start();
-    for (size_t i = 0; i < calls; ++i) issue_one(s, data, in_place, offset_of(next_place_ + i), round);
-    if (grouped) group_end();
-  }
-  next_place_ = (next_place_ + calls) % places_;
-}
-
-void Sweep::issue_one(const Setting& s, const Data& data, bool in_place, size_t offset, int round) {
-  const size_t element = size_of(s.type.type);
-  for (Rank& r : ranks_) {
-    const Layout& l = r.layout;
-    std::byte* const recv = r.recv.data() + offset;
-    collective_.call(r.communicator,
-                     {.send = in_place ? recv + l.in_place_send * element : r.send.data() + offset,
-                      .recv = in_place ? recv + l.in_place_recv * element : recv,
-                      .count = l.count,
-                      .type = s.type.type,
-                      .op = data.op_of(r.number),
-                      .root = s.root,
-                      .round = round,
-                      .stream = r.stream,
-                      .sends = l.sends,
-                      .recvs = l.recvs});
-  }
-}
-
-void Sweep::complete() {
-  for (Rank& r : ranks_)
-    if (r.stream) r.stream->synchronize();
-}
-
-void Sweep::barrier() {
-  if (ranks_.size() == 1)
-    ranks_[0].communicator.barrier();
-  else
-    all_gather(std::vector<double>(ranks_.size(), 0));  // one thread can't wait in several barriers
-}
-
-std::vector<double> Sweep::all_gather(const std::vector<double>& mine) {
-  std::vector<std::vector<double>> all(ranks_.size(), std::vector<double>(static_cast<size_t>(nranks_)));
-  group_start();
-  for (size_t i = 0; i < ranks_.size(); ++i)
-    ranks_[i].communicator.all_gather(&mine[i], all[i].data(), 1, DataType::float64, ranks_[i].stream);
-  group_end();
-  complete();
-  return all[0];
 }
 
 double Sweep::combine(const std::vector<double>& seconds) const {

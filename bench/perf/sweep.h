@@ -26,8 +26,10 @@ bool goes_round(const Args& args, size_t bytes, size_t buffer_bytes);
 class Sweep {
  public:
   // ranks: this thread's. report: nullptr on threads that don't print. first_rank: number of ranks[0].
-  Sweep(const Args& args, const Collective& collective, std::span<Communicator> ranks, int first_rank,
-        size_t buffer_bytes, Monitor* monitor, Report* report);
+  // gpu_ranks: what calls go by where they go to GPUs, else empty; `ranks` then serve for meeting only.
+  Sweep(const Args& args, const Collective& collective, std::span<Communicator> ranks,
+        std::span<std::unique_ptr<GpuRank>> gpu_ranks, int first_rank, size_t buffer_bytes, Monitor* monitor,
+        Report* report);
 
   // Bytes read and written per second when all ranks copy from buffer to buffer at once. Called on all
   // threads.
@@ -40,9 +42,10 @@ class Sweep {
   struct Rank {
     Communicator& communicator;
     int number;
+    GpuRank* gpu;        // null: on host memory
     HostStream* stream;  // null: calls run on this thread
     Buffer send, recv;
-    Layout layout;  // of the row
+    Layout layout;                    // of the row
     Window send_window, recv_window;  // with -R 2
   };
   struct Setting {  // of one row
@@ -53,6 +56,8 @@ class Sweep {
   };
 
   void register_buffers();
+  void open_group_of_all();  // of this thread's ranks
+  void close_group_of_all();
   void run_table();
   void run_row(const Setting& setting, Data& data);
   Measurement measure(const Setting& setting, Data& data, bool in_place);
@@ -62,6 +67,9 @@ class Sweep {
 
   void issue(const Setting& setting, const Data& data, bool in_place, size_t calls);
   void issue_one(const Setting& setting, const Data& data, bool in_place, size_t offset, int round);
+  double run_graph(const Setting& setting, const Data& data, bool in_place, int iterations);
+  void capture(const Setting& setting, const Data& data, bool in_place, int iterations, size_t calls);
+  void replay();
   void complete();
   void barrier();
   std::vector<double> all_gather(const std::vector<double>& mine);  // one value per rank
