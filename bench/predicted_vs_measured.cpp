@@ -24,9 +24,9 @@ class Comparison {
   Comparison(Communicator& comm, std::shared_ptr<const Constants> constants, double seconds)
       : comm_(comm), constants_(std::move(constants)), seconds_(seconds), free_(comm.impl()->inputs) {}
 
-  // Rows: collective, algorithm, ranks, bytes, predicted and measured microseconds, and by whom it is chosen:
-  // t thresholds, m the model; capitals: where all buffers are windows; x: it is never chosen, only forced,
-  // since its results would be rounded on the way.
+  // Rows: collective, algorithm, ranks, bytes, predicted microseconds, and by whom it is chosen: t thresholds, m the
+  // model; capitals: where all buffers are windows; x: it is never chosen, only forced, since its results would be
+  // rounded on the way. Then the measured microseconds, of each round one.
   void size(Coll coll, uint64_t bytes) {
     const PlanInputs& in = comm_.impl()->inputs;
     const auto n = static_cast<uint64_t>(comm_.size());
@@ -58,9 +58,8 @@ class Comparison {
       if (choose(shape, modelled).algorithm == &a) by += 'm';
       if (with_windows(shape, free_) == &a) by += 'T';
       if (with_windows(shape, modelled) == &a) by += 'M';
-      std::printf("%s %s %d %llu %.3f %.3f %s\n", name_of(coll), a.name, comm_.size(),
-                  static_cast<unsigned long long>(bytes), host_price(a, shape, in, *constants_).us,
-                  median(times[i]), by.empty() ? "-" : by.c_str());
+      fmt::print("{} {} {} {} {:.4g} {} {:.4g}\n", name_of(coll), a.name, comm_.size(), bytes,
+                 host_price(a, shape, in, *constants_).us, by.empty() ? "-" : by, fmt::join(times[i], ","));
       std::fflush(stdout);
     }
   }

@@ -52,6 +52,17 @@ Priced price(Coll coll, const char* algorithm, uint64_t bytes, const PlanInputs&
   return {host_price(a, call, in, k).us, host_model_price(a, call, in, k).us};
 }
 
+TEST(MeasuredCalls, OfSeveralMeasurementsTheMiddleCounts) {
+  const MeasuredCalls middle = MeasuredCalls::middle_of({with("calls broadcast chain 8 2 8:5 32:9\ncalls broadcast tree 8 2 8:1").calls(),
+                                                         with("calls broadcast chain 8 2 8:100 32:101 128:102").calls(),
+                                                         with("calls broadcast chain 8 2 8:6 32:7\ncalls broadcast chain 4 2 8:2").calls()});
+  ASSERT_EQ(middle.rows().size(), 3u);
+  EXPECT_THAT(middle.rows()[0].to_text(), testing::EndsWith("8 2  8:6 32:9 128:102"));
+  EXPECT_THAT(middle.rows()[1].to_text(), testing::EndsWith("8 2  8:1"));
+  EXPECT_THAT(middle.rows()[2].to_text(), testing::EndsWith("4 2  8:2"));
+  EXPECT_TRUE(MeasuredCalls::middle_of({}).rows().empty());
+}
+
 TEST(MeasuredCalls, LinesReadBackAsTheyAreWritten) {
   const std::string text = "calls broadcast \t chain  8 2 8:5.125 32:6  1048576:700.5";
   const Constants k = Constants::read(text, "test");

@@ -23,12 +23,22 @@ struct TuneOptions {
 // to be measured.
 Constants tune_host(Communicator& comm, Constants known, const TuneOptions& options = {});
 
+// Throws invalid_usage where options force algorithms or channels, which would steer what is measured.
+void require_nothing_forced(const Communicator& comm);
+
 // Collective. Measures what the algorithms that these ranks can use take, all of them at each of several
 // sizes (from 8 bytes of data, each four times the one before, to where caches no longer help), and adds it
 // to `known`, by whose prices the time for each is chosen so that all take about `budget`; the largest sizes
-// are left out if they would take longer. Sets host.spread, too. Equal on all ranks. Throws as tune_host
+// are left out if they would take longer, or do. Sets host.spread, too. Equal on all ranks. Throws as tune_host
 // does.
 Constants tune_calls(Communicator& comm, Constants known, std::chrono::duration<double> budget);
+
+// Collective, among ranks of several hosts; on one host `known` comes back. Measures what messages between hosts
+// take (network.* of the network that joins these), by hosts_price.h: the first ranks of all hosts for latencies and
+// what one rank moves, all ranks for what a host's ports do. Of a host's inside prices are by `known`. What can't be told
+// from these ranks (ports where hosts have one rank each, say) stays as known. About `budget`, more on slow networks.
+// Equal on all ranks. Throws as tune_host does.
+Constants tune_network(Communicator& comm, Constants known, std::chrono::duration<double> budget);
 
 // The measured ones among `tuned` as a profile's text, below `where`, which tells people when and on what
 // they were measured.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <tuple>
 
@@ -101,6 +102,24 @@ void MeasuredCalls::add(MeasuredRow row) {
     rows_.push_back(std::move(row));
   else
     *same = std::move(row);
+}
+
+MeasuredCalls MeasuredCalls::middle_of(const std::vector<MeasuredCalls>& several) {
+  MeasuredCalls middle;
+  for (const MeasuredCalls& one : several)
+    for (const MeasuredRow& row : one.rows()) {
+      if (std::ranges::any_of(middle.rows_, [&](const MeasuredRow& r) { return r.is_of(row); })) continue;
+      std::map<uint64_t, std::vector<double>> times;
+      for (const MeasuredCalls& other : several)
+        for (const MeasuredRow& r : other.rows())
+          if (r.is_of(row))
+            for (const MeasuredRow::Point& p : r.points) times[p.bytes].push_back(p.us);
+      MeasuredRow all = row;
+      all.points.clear();
+      for (auto& [bytes, us] : times) all.points.push_back({bytes, median_of(std::move(us))});
+      middle.add(std::move(all));
+    }
+  return middle;
 }
 
 const MeasuredRow* MeasuredCalls::nearest(const Algorithm& algorithm, int ranks, int cores) const {

@@ -42,6 +42,9 @@ class MeasuredCalls {
   // ratio; where ranks share cores one that was measured so, too, else one with a core for each. Null: none.
   const MeasuredRow* nearest(const Algorithm& algorithm, int ranks, int cores) const;
 
+  // Of several measurements of the same calls, what lies in the middle at each size.
+  static MeasuredCalls middle_of(const std::vector<MeasuredCalls>& several);
+
   const std::vector<MeasuredRow>& rows() const { return rows_; }
 
  private:

@@ -1,44 +1,31 @@
 // `muster tune`: measures this machine for the planner, by jobs of this program whose ranks run as any
-// other's do.
-#include <fmt/chrono.h>
+// other's do; or, started by a launcher, the job that it is in (tune_job.cpp).
 #include <fmt/format.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
-#include <ctime>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <vector>
 
 #include "base/error.h"
-#include "base/host.h"
 #include "base/options.h"
-#include "base/text.h"
-#include "comm/state.h"
 #include "comm/tune.h"
 #include "comm/tuning_profile.h"
 #include "commands.h"
+#include "plan/solve_constant.h"
 #include "run.h"
 #include "say.h"
 #include "topology/allowed_cpus.h"
+#include "tune.h"
 
 namespace muster::tool {
 namespace {
 
-struct TuneCommand {
-  std::string output;
-  int ranks = 0;
-  double seconds = 45;
-  bool as_rank = false;
-  double constants_seconds = 0, calls_seconds = 0;  // of a rank's own job
-};
-
-constexpr double kExperiments = 14;     // about, of the larger list
-constexpr double kForConstants = 0.25;  // of the time; the rest is for whole calls
+// Each job that measures calls runs so often, times apart, since processes differ: the middle counts. The
+// first gets more of the time, for the largest sizes, which vary least.
+constexpr double kShares[] = {0.6, 0.2, 0.2};
 
 std::string this_program() {
   std::string path(4096, '\0');
@@ -46,22 +33,6 @@ std::string this_program() {
   if (n < 0) fail_errno(errno, "can't tell where this program is");
   path.resize(static_cast<size_t>(n));
   return path;
-}
-
-Constants read_so_far(const std::string& file) {
-  Constants all = Constants::built_in();
-  std::ifstream in(file);
-  std::stringstream text;
-  text << in.rdbuf();
-  all.override_with(Constants::read(text.str(), file), file);
-  return all;
-}
-
-// The first job writes the file anew, the second adds to what the first found.
-void replace_file(const std::string& file, const std::string& text) {
-  const std::string fresh = file + ".new";
-  write_file(fresh, text);
-  if (std::rename(fresh.c_str(), file.c_str()) != 0) fail_errno(errno, "can't write " + file);
 }
 
 // This process, and those that it starts, use the first `cores` of what they may.
@@ -73,26 +44,12 @@ void stay_on(int cores) {
   if (sched_setaffinity(0, sizeof set, &set) != 0) fail_errno(errno, "can't choose cores to run on");
 }
 
-std::string where(const Communicator& comm) {
-  std::string model;
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; model.empty() && std::getline(info, line);)
-    if (line.starts_with("model name"))
-      model = std::string(trim(std::string_view(line).substr(line.find(':') + 1)));
-  return fmt::format("{:%F %T} UTC on host {}: {}, {} cores, topology {:016x}",
-                     fmt::gmtime(std::time(nullptr)), host_name(),
-                     model.empty() ? "processor of unknown model" : model, allowed_cpus().size(),
-                     comm.impl()->family->hosts.hash);
-}
-
 int run_as_rank(const TuneCommand& o) {
   Communicator comm = Communicator::from_environment();
-  Constants tuned = read_so_far(o.output);
-  if (o.constants_seconds > 0)
-    tuned = tune_host(comm, std::move(tuned),
-                      {.per_experiment = std::chrono::duration<double>(o.constants_seconds / kExperiments)});
+  Constants tuned = read_constants(o.known);
+  if (o.constants_seconds > 0) tuned = tune_host(comm, std::move(tuned), per_experiment(o.constants_seconds));
   tuned = tune_calls(comm, std::move(tuned), std::chrono::duration<double>(o.calls_seconds));
-  if (comm.rank() == 0) replace_file(o.output, profile_text(tuned, where(comm)));
+  if (comm.rank() == 0) replace_file(o.output, profile_text(tuned, where_measured(comm)));
   comm.barrier();
   comm.destroy();
   return 0;
@@ -114,17 +71,66 @@ std::vector<TuneJob> jobs_of(int ranks, int cores) {
   return jobs;
 }
 
+std::vector<std::string> rank_command(const TuneCommand& o, const std::string& output,
+                                      double constants_seconds, double calls_seconds) {
+  return {this_program(),
+          "tune",
+          "--as-rank",
+          "--known",
+          o.output,
+          "--output",
+          output,
+          "--constants-seconds",
+          fmt::format("{}", constants_seconds),
+          "--calls-seconds",
+          fmt::format("{}", calls_seconds)};
+}
+
+// The exit status.
+int run_tune_job(const TuneJob& job, std::vector<std::string> command) {
+  if (job.cores < static_cast<int>(allowed_cpus().size())) stay_on(job.cores);
+  RunOptions run;
+  run.ranks = job.ranks;
+  run.command = std::move(command);
+  return run_job(run);
+}
+
+int measure_constants(const TuneCommand& o, const std::vector<TuneJob>& jobs) {
+  for (const TuneJob& job : jobs)
+    if (job.constants)
+      if (const int status = run_tune_job(job, rank_command(o, o.output, kForConstants / 2 * o.seconds, 0)))
+        return status;
+  return 0;
+}
+
+int measure_calls(const TuneCommand& o, const std::vector<TuneJob>& jobs) {
+  double all_ranks = 0;  // more of them take longer
+  for (const TuneJob& job : jobs) all_ranks += job.ranks;
+  const std::string part = o.output + ".part";
+  Constants all = read_constants(o.output);
+  std::vector<MeasuredCalls> found;
+  double spread = 0;
+  for (const double share : kShares)
+    for (const TuneJob& job : jobs) {
+      const double seconds = share * (1 - kForConstants) * o.seconds * job.ranks / all_ranks;
+      const int status = run_tune_job(job, rank_command(o, part, 0, seconds));
+      if (!status) {
+        const Constants one = read_constants(part);
+        found.push_back(one.calls());
+        if (const Constant& c = one.get("host.spread"); c.kind == "measured" && c.value >= spread) {
+          spread = c.value;
+          set_measured(all, "host.spread", spread, c.source);
+        }
+      }
+      std::remove(part.c_str());
+      if (status) return status;
+    }
+  all.calls() = MeasuredCalls::middle_of(found);
+  replace_file(o.output, profile_text(all, where_measured_in(o.output)));
+  return 0;
+}
+
 int tune(TuneCommand o) {
-  // What a user has set for programs must not steer what is measured.
-  for (const char* name :
-       {"MUSTER_ALGO", "MUSTER_CHANNELS", "MUSTER_WINDOWS", "MUSTER_REPRODUCIBLE", "NCCL_ALGO",
-        "NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS", "NCCL_SHM_DISABLE"})
-    setenv(name, "", 1);
-  setenv("MUSTER_TUNING_PROFILE", "", 1);
-  if (o.output.empty()) o.output = default_tuning_file(Options::inspect());
-  if (o.output.empty())
-    fail(Result::invalid_usage,
-         "HOME isn't set, so there is no place for the profile: --output FILE says where it goes");
   constexpr int kMostRanks = 16;  // more find the same
   const int cores = static_cast<int>(allowed_cpus().size());
   const int ranks = o.ranks > 0 ? o.ranks : std::min(cores, kMostRanks);
@@ -133,43 +139,37 @@ int tune(TuneCommand o) {
          ranks, cores);
   replace_file(o.output, "");
   const std::vector<TuneJob> jobs = jobs_of(ranks, cores);
-  double all_ranks = 0;  // more of them take longer
-  for (const TuneJob& one : jobs) all_ranks += one.ranks;
-  for (const TuneJob& one : jobs) {
-    if (one.cores < cores) stay_on(one.cores);
-    RunOptions job;
-    job.ranks = one.ranks;
-    job.command = {this_program(),
-                   "tune",
-                   "--as-rank",
-                   "--output",
-                   o.output,
-                   "--constants-seconds",
-                   fmt::format("{}", one.constants ? kForConstants / 2 * o.seconds : 0),
-                   "--calls-seconds",
-                   fmt::format("{}", (1 - kForConstants) * o.seconds * one.ranks / all_ranks)};
-    if (const int status = run_job(job)) {
-      std::remove(o.output.c_str());
-      return status;
-    }
+  int status = measure_constants(o, jobs);
+  if (!status) status = measure_calls(o, jobs);
+  if (status) {
+    std::remove(o.output.c_str());
+    return status;
   }
-  std::ifstream in(o.output);
-  std::stringstream text;
-  text << in.rdbuf();
-  say(text.str() +
-      fmt::format("\nWritten to {}. {}\n", o.output,
-                  o.output == default_tuning_file(Options::inspect())
-                      ? "New communicators choose by it; without the file all is as before."
-                      : fmt::format("MUSTER_TUNING_PROFILE={} makes communicators choose by it.", o.output)));
+  say(read_text(o.output) + "\nWritten to " + o.output + ". " + how_to_use(o.output) + "\n");
   return 0;
+}
+
+int tune_this(TuneCommand o) {
+  set_nothing_forced();
+  if (o.output.empty()) o.output = default_tuning_file(Options::inspect());
+  if (o.output.empty())
+    fail(Result::invalid_usage,
+         "HOME isn't set, so there is no place for the profile: --output FILE says where it goes");
+  if (!in_a_job()) return tune(std::move(o));
+  if (o.ranks > 0)
+    fail(Result::invalid_usage, "--ranks {}: a launcher has started the ranks that measure. Leave it out",
+         o.ranks);
+  return tune_job(o);
 }
 
 }  // namespace
 
 void add_tune(CLI::App& app, int& status) {
-  CLI::App* command = app.add_subcommand("tune",
-                                         "Measure this machine in under a minute, and write the profile by "
-                                         "which the planner then chooses (docs/planner.md)");
+  CLI::App* command = app.add_subcommand(
+      "tune",
+      "Measure this machine or, started by a launcher (muster run, mpirun, srun), the hosts "
+      "and the network of the job, in under a minute, and write the profile by which "
+      "the planner then chooses (docs/planner.md)");
   const auto o = std::make_shared<TuneCommand>();
   command
       ->add_option("--output", o->output,
@@ -185,9 +185,10 @@ void add_tune(CLI::App& app, int& status) {
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();
   command->add_flag("--as-rank", o->as_rank)->group("");  // how it starts its own ranks
+  command->add_option("--known", o->known)->group("");
   command->add_option("--constants-seconds", o->constants_seconds)->group("");
   command->add_option("--calls-seconds", o->calls_seconds)->group("");
-  command->callback([o, &status] { status = o->as_rank ? run_as_rank(*o) : tune(*o); });
+  command->callback([o, &status] { status = o->as_rank ? run_as_rank(*o) : tune_this(*o); });
 }
 
 }  // namespace muster::tool
