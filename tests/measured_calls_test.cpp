@@ -170,6 +170,26 @@ TEST(CorrectedPrice, OfAModelThatIsWrongByAFactorHasThatFactorEverywhere) {
       }
 }
 
+// Outside caches the model is right where its constants were measured; the last time was in them.
+TEST(CorrectedPrice, BeyondTheLastTimeItComesBackToTheModel) {
+  const std::string row = "calls all_reduce direct 2 2 8:1 65536:";
+  for (const double factor : {0.25, 4.0}) {
+    const double last = factor * price(Coll::all_reduce, "direct", 65536, inputs(2), with("host.slot.memory 10 GB/s measured here")).model;
+    const std::string text = row + fmt::format("{}\n", last);
+    const Constants here = with(text + "host.slot.memory 10 GB/s measured here\n"), elsewhere = with(text);
+    const auto ratio = [&](uint64_t bytes, const Constants& k) {
+      const Priced p = price(Coll::all_reduce, "direct", bytes, inputs(2), k);
+      return p.us / p.model;
+    };
+    EXPECT_NEAR(ratio(65536, here), factor, 1e-9);
+    const double between = ratio(1 << 20, here);
+    EXPECT_GT(between, std::min(1.0, factor));
+    EXPECT_LT(between, std::max(1.0, factor));
+    EXPECT_NEAR(ratio(64 << 20, here), 1, 1e-9);  // 256 MB of buffers, 32 MiB of cache
+    EXPECT_NEAR(ratio(64 << 20, elsewhere), ratio(65536, elsewhere), 1e-9);
+  }
+}
+
 TEST(CorrectedPrice, AllPartsChangeAlike) {
   const Constants k = with("calls all_reduce one_shot 4 2 8:100 65536:1000");
   const Algorithm& a = *find_algorithm(Coll::all_reduce, "one_shot");
@@ -196,12 +216,13 @@ TEST(CorrectedPrice, MoreDataNeverCostsLess) {
   for (const Algorithm& a : algorithms())
     for (const auto& [ranks, measured] : {std::pair(2, 2), {3, 4}, {8, 8}}) {
       MeasuredRow row{&a, measured, 2, {}};
-      for (uint64_t bytes = 32; bytes <= 32 << 20; bytes *= 4) {
+      const uint64_t last = 32ull << (random() % 21);
+      for (uint64_t bytes = 32; bytes <= last; bytes *= 4) {
         const CallShape call = call_of(a.coll, bytes, measured);
         const double us = host_model_price(a, call, inputs(measured), Constants::built_in()).us;
         row.points.push_back({bytes, us * std::exp(noise(random))});
       }
-      Constants k = Constants::built_in();
+      Constants k = with("host.slot.memory 12 GB/s measured here\nhost.window.memory 19 GB/s measured here\n");
       k.calls().add(row);
       for (const DataType type : {DataType::float32, DataType::bfloat16}) {
         double before = 0;

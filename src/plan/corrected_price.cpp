@@ -35,13 +35,36 @@ class RowPrice {
     if (!alike_)
       for (size_t i = 0; i < low; ++i) low_us = std::max(low_us, time(i));
     const double low_model = model_at(low, call_, in_);
-    if (above == row_.points.size()) return model * low_us / low_model;
+    if (above == row_.points.size()) return beyond(model, low, low_model, low_us / low_model);
     const double high_us = std::max(low_us, time(above)), high_model = model_at(above, call_, in_);
     if (high_model <= low_model) return low_us;
     return low_us + (high_us - low_us) * std::clamp((model - low_model) / (high_model - low_model), 0.0, 1.0);
   }
 
  private:
+  // Beyond the last time the ratio to it fades up to where the constants of bytes outside caches were
+  // measured on this machine: there the model was made right, and what a call in caches was off says nothing.
+  // It fades by the logarithm of the model's price, and so slowly that prices rise by half as much as the
+  // model's at least.
+  double beyond(double model, size_t last, double last_model, double ratio) const {
+    CallShape call = call_;
+    call.count = count_of(call, row_.points[last].bytes, in_.nranks);
+    const double outside = kLeavesCache * static_cast<double>(in_.cache_bytes);
+    if (!has_memory_rates() || host_footprint(call, in_.nranks) >= outside) return model * ratio;
+    call.count = 1;
+    call.count = static_cast<uint64_t>(outside / host_footprint(call, in_.nranks));
+    const double end =
+        std::max(host_model_price(*row_.algorithm, call, in_, k_).us, last_model * ratio * ratio);
+    if (end <= last_model) return model * ratio;
+    const double share = std::clamp(std::log(end / model) / std::log(end / last_model), 0.0, 1.0);
+    return model * std::pow(ratio, share);
+  }
+
+  bool has_memory_rates() const {
+    const char* const name = row_.algorithm->windows ? "host.window.memory" : "host.slot.memory";
+    return k_.get(name).source != Constants::built_in().get(name).source;
+  }
+
   double model_at(size_t point, CallShape call, const PlanInputs& in) const {
     call.count = count_of(call, row_.points[point].bytes, in.nranks);
     return host_model_price(*row_.algorithm, call, in, k_).us;

@@ -63,7 +63,8 @@ HostPrice host_model_price(const Algorithm& algorithm, const CallShape& call, co
 
 // The same, put right by what `constants` know of whole calls (measured_calls.h). A call that was measured costs
 // what it took. Between two measured sizes the price goes from one time to the other as the model's does;
-// below the first and above the last it is the model's by the ratio of that one's time to its price. For other
+// below the first and above the last it is the model's by the ratio of that one's time to its price, which fades up to
+// where constants of bytes outside caches were measured (kLeavesCache), if the profile has them. For other
 // types, channels, or numbers of ranks than those measured, times are first changed as the model changes. So
 // prices keep never falling with sizes, if the model's don't: times in a row don't (MeasuredCalls::add), nor
 // changed ones (the largest so far counts), and the way from one to the next is the model's own. All parts of
