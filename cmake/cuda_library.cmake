@@ -1,9 +1,9 @@
 # What of the library runs on GPUs: the layer over the CUDA runtime, and the kernels. Whoever links it chooses the runtime.
 if(MUSTER_HAVE_CUDA AND CUDAToolkit_NVCC_EXECUTABLE)
-  file(GLOB cuda_sources CONFIGURE_DEPENDS src/device/cuda/*.cpp src/exec/cuda/*.cpp src/comm/cuda/*.cpp)
+  file(GLOB cuda_sources CONFIGURE_DEPENDS src/device/cuda/*.cpp src/exec/cuda/*.cpp src/comm/cuda/*.cpp src/parallel/cuda/*.cpp)
   # muster_kernels(VARIABLE [MACHINE_CODE architecture...]): the objects of all of them.
   function(muster_kernels variable)
-    file(GLOB sources CONFIGURE_DEPENDS src/exec/cuda/*.cu)
+    file(GLOB sources CONFIGURE_DEPENDS src/exec/cuda/*.cu src/parallel/cuda/*.cu)
     set(objects "")
     foreach(source ${sources})
       cuda_object(object ${source} ${ARGN} INCLUDES ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include

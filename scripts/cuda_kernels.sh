@@ -11,7 +11,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 flags=""
 for architecture; do flags="$flags -gencode arch=compute_$architecture,code=sm_$architecture"; done
-for file in src/exec/cuda/*.cu; do
+for file in src/exec/cuda/*.cu src/parallel/cuda/*.cu; do
   # shellcheck disable=SC2086
   $(command -v ccache || true) "$nvcc" -std=c++20 -O2 $flags -Isrc -Iinclude -Xptxas -v -c "$file" -o "$work/$(basename "$file").o" >>"$work/log" 2>&1 || {
     cat "$work/log" >&2
@@ -22,7 +22,7 @@ status=0
 c++filt <"$work/log" | awk '
   /Compiling entry function/ {
     kernel = $0
-    sub(/.*namespace\)::/, "", kernel); sub(/\(muster::cuda::(KernelArgs|MessageArgs).*/, "", kernel); gsub(/muster::cuda::/, "", kernel)
+    sub(/.*namespace\)::/, "", kernel); sub(/\((muster::cuda|void|float).*/, "", kernel); gsub(/muster::cuda::/, "", kernel)
     architecture = $0; sub(/.* for ./, "", architecture); sub(/.$/, "", architecture)
   }
   /bytes stack frame/ { local_bytes = $1; spilled = $5 + $9 }

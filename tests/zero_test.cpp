@@ -335,6 +335,10 @@ TEST(Zero, RefusesWhatIsWrong) {
     o = options_of(2);
     o.adam.learning_rate += static_cast<float>(rank);
     refused(o, Result::invalid_usage, "rank 1 has other options");
+    // Programs without the library's part for GPUs.
+    const auto on_gpu = outcome_of([&] { Optimizer(c, tensors, options_of(2), GpuStream{}); });
+    EXPECT_EQ(on_gpu.code, Result::invalid_usage);
+    EXPECT_THAT(on_gpu.text, testing::HasSubstr("no part for GPUs"));
     Optimizer zero(c, tensors, options_of(3));
     EXPECT_EQ(outcome_of([&] { zero.step(); }).code, Result::invalid_usage);
     EXPECT_EQ(outcome_of([&] { zero.done(0); }).code, Result::invalid_usage);

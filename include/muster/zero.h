@@ -1,5 +1,5 @@
-// ZeRO (Rajbhandari et al. 2020) on host memory: data-parallel training whose state is replicated or sharded
-// by one number, the stage.
+// ZeRO (Rajbhandari et al. 2020) on host memory or GPUs: data-parallel training whose state is replicated or
+// sharded by one number, the stage.
 //
 // A step is, on every rank:
 //
@@ -14,10 +14,11 @@
 // parameters, after step -            all-gather   all-gather      -
 // parameters, when used  -            -            -               all-gather, twice
 //
-// Buckets of gradients are reduced by a stream's thread as soon as they are full, and new parameters gathered
-// behind step() until they are used, while the caller computes on. With several micro-batches stages 0 and 1
-// add up micro-batches before ranks, so that one of them communicates, 2 and 3 ranks before micro-batches, in
-// the parameters' type. With MUSTER_REPRODUCIBLE=1 all add up ranks first, and all stages give the same bits.
+// Buckets of gradients are reduced by a stream's thread, or a CUDA stream, as soon as they are full, and new
+// parameters gathered behind step() until they are used, while the caller computes on. With several
+// micro-batches stages 0 and 1 add up micro-batches before ranks, so that one of them communicates, 2 and 3
+// ranks before micro-batches, in the parameters' type. With MUSTER_REPRODUCIBLE=1 all add up ranks first, and
+// all stages give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,7 @@
 #include <vector>
 
 #include "muster/bytes_sent.h"
+#include "muster/gpu.h"
 #include "muster/muster.h"
 #include "muster/zero_layout.h"
 
@@ -60,7 +62,8 @@ struct Options {
 };
 inline constexpr size_t kQuantisedBlock = 256;
 
-// Initial values, equal on all ranks, in host memory; read by the constructor only.
+// Initial values, equal on all ranks; read by the constructor only. In host memory, or in that of the GPU
+// that the state is on.
 struct Tensor {
   const float* values = nullptr;  // may be null if there are none
   size_t elements = 0;
@@ -88,8 +91,16 @@ struct Progress {
   friend bool operator==(const Progress&, const Progress&) = default;
 };
 
-// Parameters, gradients and Adam's state of one model on one rank, in host memory: GPU memory is refused with
-// invalid_argument.
+// Parameters, gradients and Adam's state of one model on one rank, all in host memory or all on one GPU; what
+// the caller gives must be there, too (invalid_argument).
+//
+// On a GPU everything is in the order of the caller's CUDA stream: calls return when the stream has what they
+// do, and what is computed there next sees it. use() gives what kernels of the stream may read that are
+// launched before done(); gradients are taken as the stream's kernels have made them, and may be overwritten
+// by later ones. Communication is on streams of its own, behind the caller's work that it needs. What waits:
+// the constructor, step() with float16 or clip_norm (the norm decides), the destructor. Errors of
+// communicators come out of a later call. The results are those of host memory, bit for bit (NaNs aside),
+// where reductions are: with MUSTER_REPRODUCIBLE=1 always.
 //
 // The constructor, end_micro_batch, step and restore are collective, and so are, in stage 3, use and done:
 // every rank makes those calls in the same order. gradient may be called by several threads, also while
@@ -105,6 +116,11 @@ class MUSTER_API Optimizer {
   // invalid_usage naming the rank: options, sizes or initial values that differ.
   Optimizer(Communicator& communicator, std::span<const Tensor> tensors, const Options& options = {},
             Communicator* replicas = nullptr);
+  // The same on the calling thread's current GPU, of which the stream is, and which lives longer than this.
+  // Ranks of one process are on a GPU each. invalid_usage: the library has no part for GPUs, or there is
+  // none.
+  Optimizer(Communicator& communicator, std::span<const Tensor> tensors, const Options& options,
+            GpuStream stream, Communicator* replicas = nullptr);
   ~Optimizer();  // waits for reductions under way
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
@@ -133,7 +149,8 @@ class MUSTER_API Optimizer {
   // For checkpoints, between steps: where this rank keeps what of which tensors. In stage 0 that is all of
   // them, in others each element is on one rank of `communicator`; replicas have the same. So a checkpoint
   // that is laid out by tensors fits any stage, number of ranks, bucket and alignment. Pointers are valid as
-  // long as the object; they may be written to if restore() is called before anything else.
+  // long as the object; they may be written to if restore() is called before anything else. On a GPU all that
+  // is in the order of the stream.
   std::vector<StatePiece> state();
   Progress progress() const;
   // After all pieces have been written: goes on from there. Parameters are made of them, rounded to
@@ -146,7 +163,8 @@ class MUSTER_API Optimizer {
   // Bytes of buffers that buckets pass through, most so far: for reductions under way in stages 2 and 3,
   // parameters in use and gathered ahead in 3, and quantised ones.
   size_t passing_bytes() const;
-  // What this rank has sent for all of it; waits for parameters that are being gathered.
+  // What this rank has sent for all of it; waits for parameters that are being gathered. On a GPU only what
+  // host memory sends is counted, for what is compared.
   BytesSent bytes_sent() const;
 
  private:

@@ -54,7 +54,8 @@ void require_host_memory(const Call& call) {
     return;
   abandon_group();
   fail(Result::invalid_usage,
-       "{} of GPU memory isn't in the C++ interface. Call it by NCCL's interface, or copy the data to host memory", name_of(call.shape.coll));
+       "{} of GPU memory has no CUDA stream. Call muster::gpu::{} (muster/gpu.h), or copy the data to host memory", name_of(call.shape.coll),
+       call.shape.coll != Coll::send_recv ? name_of(call.shape.coll) : call.is_send ? "send" : "recv");
 }
 
 Call on_host(Coll coll, const void* send, void* recv, size_t count, DataType type, const ReduceOp& op = {}, int root = 0) {

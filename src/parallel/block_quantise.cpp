@@ -5,13 +5,10 @@
 #include <cstdint>
 #include <limits>
 
-#include "base/math.h"
 #include "parallel/element_type.h"
 
 namespace muster {
 namespace {
-
-size_t begin_of_scales(size_t elements) { return align_up(elements, sizeof(float)); }
 
 template <class Element>
 float scale_of(const Element* x, size_t n) {

@@ -1,12 +1,10 @@
 #include "parallel/bucket_reducer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"
 #include "base/options.h"
-#include "parallel/shard_math.h"
 
 namespace muster {
 namespace {
@@ -18,18 +16,20 @@ constexpr size_t kBucketsUnderWay = 2;
 
 bool BucketReducer::one_order_of_sums() { return Options::from_environment().flag("MUSTER_REPRODUCIBLE"); }
 
-BucketReducer::BucketReducer(const zero::Layout& layout, const zero::Options& options, Communicator& shards,
-                             Communicator& replicas)
-    : layout_(layout),
+BucketReducer::BucketReducer(TrainingDevice& device, const zero::Layout& layout, const zero::Options& options,
+                             Communicator& shards, Communicator& replicas)
+    : device_(device),
+      layout_(layout),
       options_(options),
       shards_(shards),
       replicas_(replicas),
       width_(size_of(options.type)),
       each_micro_batch_(sharded() || (options.micro_batches > 1 && one_order_of_sums())),
-      gradients_((sharded() ? layout.shard() : layout.padded()) * width_),
+      gradients_(device.allocate((sharded() ? layout.shard() : layout.padded()) * width_)),
       buckets_(layout.buckets().size()),
       given_(layout.tensors()),
-      passing_(layout.longest_bucket() * width_) {}
+      passing_(device, layout.longest_bucket() * width_),
+      whole_(device.make_lane()) {}
 
 // A bucket's own place: of whole gradients where they stay, else a buffer.
 std::byte* BucketReducer::place_for(size_t bucket) {
@@ -38,8 +38,7 @@ std::byte* BucketReducer::place_for(size_t bucket) {
   if (!buffer) {
     if (under_way_.size() >= kBucketsUnderWay) retire_oldest();
     buffer = passing_.take();
-    std::fill(buffer->data.begin(), buffer->data.end(),
-              std::byte{0});  // tensors without a gradient, and padding
+    device_.clear(buffer->data.data(), buffer->data.size);  // tensors without a gradient, and padding
   }
   return buffer->data.data();
 }
@@ -70,9 +69,9 @@ void BucketReducer::add(size_t tensor, const void* values) {
     adds = !each_micro_batch_ && ended_ > 0;
   }
   if (adds)
-    add_elements(place, values, elements, options_.type);
-  else if (elements)
-    std::memcpy(place, values, elements * width_);
+    device_.add_elements(place, values, elements, options_.type);
+  else
+    device_.copy(place, values, elements * width_);
   const std::lock_guard lock(mutex_);
   ++buckets_[b].copied;
   while (next_ < buckets_.size() && buckets_[next_].copied == layout_.buckets()[next_].partition.tensors())
@@ -105,10 +104,10 @@ void BucketReducer::reduce_next() {
 void BucketReducer::reduce_whole(size_t bucket) {
   const zero::Partition& p = layout_.buckets()[bucket].partition;
   std::byte* const all = place_for(bucket);
-  shards_.all_reduce(all, all, p.padded(), options_.type, RedOp::avg, &whole_);
+  whole_->all_reduce(shards_, all, p.padded(), options_.type);
   if (!replicas_) return;
   std::byte* const mine = all + static_cast<size_t>(shards_.rank()) * p.shard() * width_;
-  replicas_.all_reduce(mine, mine, p.shard(), options_.type, RedOp::avg, &whole_);
+  whole_->all_reduce(replicas_, mine, p.shard(), options_.type);
 }
 
 void BucketReducer::reduce_passing(size_t bucket) {
@@ -117,33 +116,33 @@ void BucketReducer::reduce_passing(size_t bucket) {
   std::byte* const mine = all + static_cast<size_t>(shards_.rank()) * p.shard() * width_;
   std::unique_ptr<PassingBuffer> buffer = std::move(buckets_[bucket].buffer);
   if (sharded())
-    shards_.reduce_scatter(all, mine, p.shard(), options_.type, RedOp::avg, &buffer->stream);
+    buffer->lane->reduce_scatter(shards_, all, mine, p.shard(), options_.type);
   else
-    shards_.all_reduce(all, all, p.padded(), options_.type, RedOp::avg, &buffer->stream);
-  if (replicas_) replicas_.all_reduce(mine, mine, p.shard(), options_.type, RedOp::avg, &buffer->stream);
+    buffer->lane->all_reduce(shards_, all, p.padded(), options_.type);
+  if (replicas_) buffer->lane->all_reduce(replicas_, mine, p.shard(), options_.type);
   under_way_.push_back({bucket, std::move(buffer), ended_ == 0});
 }
 
 void BucketReducer::retire_oldest() {
   UnderWay oldest = std::move(under_way_.front());
   under_way_.pop_front();
-  oldest.buffer->stream.synchronize();
+  oldest.buffer->lane->await();
   const zero::Layout::Bucket& b = layout_.buckets()[oldest.bucket];
   const size_t elements = sharded() ? b.partition.shard() : b.partition.padded();
   const size_t skipped = sharded() ? static_cast<size_t>(shards_.rank()) * elements : 0;
   const std::byte* const reduced = oldest.buffer->data.data() + skipped * width_;
   std::byte* const sum = gradients_.data() + (sharded() ? b.shard_begin : b.flat_begin) * width_;
   if (oldest.first)
-    std::memcpy(sum, reduced, elements * width_);
+    device_.copy(sum, reduced, elements * width_);
   else
-    add_elements(sum, reduced, elements, options_.type);
+    device_.add_elements(sum, reduced, elements, options_.type);
   passing_.give_back(std::move(oldest.buffer));
 }
 
 void BucketReducer::finish() {
   const std::lock_guard lock(mutex_);
   while (!under_way_.empty()) retire_oldest();
-  whole_.synchronize();
+  whole_->await();
 }
 
 bool BucketReducer::has_gradients() {
@@ -153,7 +152,7 @@ bool BucketReducer::has_gradients() {
 
 void BucketReducer::clear() {
   const std::lock_guard lock(mutex_);
-  std::fill(gradients_.begin(), gradients_.end(), std::byte{0});
+  device_.clear(gradients_.data(), gradients_.size);
   ended_ = 0;
 }
 

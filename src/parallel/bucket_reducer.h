@@ -21,21 +21,22 @@ namespace muster {
 class BucketReducer {
  public:
   // `replicas`: empty if there are none.
-  BucketReducer(const zero::Layout& layout, const zero::Options& options, Communicator& shards,
-                Communicator& replicas);
+  BucketReducer(TrainingDevice& device, const zero::Layout& layout, const zero::Options& options,
+                Communicator& shards, Communicator& replicas);
   // MUSTER_REPRODUCIBLE: all stages add up ranks before micro-batches.
   static bool one_order_of_sums();
 
   void add(size_t tensor, const void* values);  // any thread
   void end_micro_batch();
-  // Waits for what is under way. Then gradients() are those of the step, until clear().
+  // The caller's work from now on comes behind what is under way. Then gradients() are those of the step,
+  // until clear().
   void finish();
   int micro_batches() const { return ended_; }
   bool has_gradients();  // of a step that has begun
   void clear();
 
   // Buckets one behind the other: all elements (Layout::flat_begin), or this rank's shards (shard_begin).
-  const std::vector<std::byte>& gradients() const { return gradients_; }
+  const StateMemory& gradients() const { return gradients_; }
   size_t passing_bytes() const { return passing_.allocated(); }
 
  private:
@@ -55,6 +56,7 @@ class BucketReducer {
   void reduce_passing(size_t bucket);
   void retire_oldest();
 
+  TrainingDevice& device_;
   const zero::Layout& layout_;
   const zero::Options& options_;
   Communicator& shards_;
@@ -62,14 +64,14 @@ class BucketReducer {
   const size_t width_;
   const bool each_micro_batch_;  // is reduced
   std::mutex mutex_;
-  std::vector<std::byte> gradients_;
+  StateMemory gradients_;
   std::vector<Bucket> buckets_;
   std::vector<char> given_;  // by tensor, in this micro-batch
   size_t next_ = 0;          // the bucket that is reduced next
   int ended_ = 0;            // micro-batches of this step
   PassingBuffers passing_;
-  std::deque<UnderWay> under_way_;  // in buffers, oldest first
-  HostStream whole_;                // reduces in place
+  std::deque<UnderWay> under_way_;            // in buffers, oldest first
+  std::unique_ptr<CommunicationLane> whole_;  // reduces in place
 };
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// Buffers of one size that buckets pass through, each with the stream of the call that is filling or emptying
+// Buffers of one size that buckets pass through, each with the lane of the calls that are filling or emptying
 // it.
 #pragma once
 
@@ -8,25 +8,26 @@
 #include <utility>
 #include <vector>
 
-#include "muster/muster.h"
+#include "parallel/training_device.h"
 
 namespace muster {
 
 struct PassingBuffer {
-  explicit PassingBuffer(size_t bytes) : data(bytes) {}
-  std::vector<std::byte> data;
-  HostStream stream;  // ends first: nothing is written to data any more
+  PassingBuffer(TrainingDevice& device, size_t bytes)
+      : data(device.allocate(bytes)), lane(device.make_lane()) {}
+  StateMemory data;
+  std::unique_ptr<CommunicationLane> lane;  // ends first: nothing is written to data any more
 };
 
 // Any thread.
 class PassingBuffers {
  public:
-  explicit PassingBuffers(size_t bytes) : bytes_(bytes) {}
+  PassingBuffers(TrainingDevice& device, size_t bytes) : device_(device), bytes_(bytes) {}
 
   std::unique_ptr<PassingBuffer> take() {
     const std::lock_guard lock(mutex_);
     if (free_.empty()) {
-      auto made = std::make_unique<PassingBuffer>(bytes_);
+      auto made = std::make_unique<PassingBuffer>(device_, bytes_);
       ++made_;
       return made;
     }
@@ -44,6 +45,7 @@ class PassingBuffers {
   }
 
  private:
+  TrainingDevice& device_;
   const size_t bytes_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<PassingBuffer>> free_;

@@ -1,5 +1,6 @@
 #include "parallel/shard_math.h"
 
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 
@@ -18,10 +19,20 @@ void add_elements(void* to, const void* from, size_t n, DataType type) {
 double sum_of_squares(const void* x, size_t n, DataType type) {
   return with_element(type, [&]<class E>() {
     double sum = 0;
-    const E* const values = static_cast<const E*>(x);
-    for (size_t i = 0; i < n; ++i) {
-      const double v = to_float(values[i]);
-      sum += v * v;
+    const E* values = static_cast<const E*>(x);
+    for (size_t left = n; left > 0;) {
+      const size_t block = std::min(left, kSquaresBlock);
+      double lanes[kSquaresLanes] = {};
+      for (size_t begin = 0; begin < block; begin += kSquaresLanes)
+        for (size_t i = 0; i < std::min(kSquaresLanes, block - begin); ++i) {
+          const double v = to_float(values[begin + i]);
+          lanes[i] += v * v;
+        }
+      for (size_t half = kSquaresLanes / 2; half > 0; half /= 2)
+        for (size_t i = 0; i < half; ++i) lanes[i] += lanes[half + i];
+      sum += lanes[0];
+      values += block;
+      left -= block;
     }
     return sum;
   });
@@ -34,27 +45,33 @@ void round_elements(const float* from, void* to, size_t n, DataType type) {
   });
 }
 
-void adam_step(const AdamStep& s, void* parameters, const void* gradients, float* master, float* first,
-               float* second, size_t n, DataType type) {
+AdamFactors adam_factors(const AdamStep& s) {
   const zero::AdamW& a = s.adam;
   const auto corrected = [&](float beta) {
     return static_cast<float>(1 - std::pow(static_cast<double>(beta), static_cast<double>(s.step)));
   };
-  const float correct1 = corrected(a.beta1), correct2 = corrected(a.beta2);
-  const float keep = 1 - a.learning_rate * a.weight_decay;
+  return {s.gradient_factor,  a.beta1,
+          1 - a.beta1,        a.beta2,
+          1 - a.beta2,        corrected(a.beta1),
+          corrected(a.beta2), 1 - a.learning_rate * a.weight_decay,
+          a.learning_rate,    a.epsilon};
+}
+
+void adam_step(const AdamStep& s, void* parameters, const void* gradients, float* master, float* first,
+               float* second, size_t n, DataType type) {
+  const AdamFactors factors = adam_factors(s);
   with_element(type, [&]<class E>() {
     E* const w = static_cast<E*>(parameters);
     const E* const gradient = static_cast<const E*>(gradients);
-    const zero::AdamW c = a;  // a copy that stores to the arrays can't change
-    const float factor = s.gradient_factor;
+    const AdamFactors f = factors;  // a copy that stores to the arrays can't change
     float* exact = master;
     if constexpr (std::is_same_v<E, float>) exact = w;
     for (size_t i = 0; i < n; ++i) {
-      const float g = to_float(gradient[i]) * factor;
-      first[i] = c.beta1 * first[i] + (1 - c.beta1) * g;
-      second[i] = c.beta2 * second[i] + (1 - c.beta2) * g * g;
-      exact[i] = exact[i] * keep -
-                 c.learning_rate * (first[i] / correct1) / (std::sqrt(second[i] / correct2) + c.epsilon);
+      const float g = to_float(gradient[i]) * f.gradient;
+      first[i] = f.beta1 * first[i] + f.rest1 * g;
+      second[i] = f.beta2 * second[i] + f.rest2 * g * g;
+      exact[i] = exact[i] * f.keep -
+                 f.learning_rate * (first[i] / f.correct1) / (std::sqrt(second[i] / f.correct2) + f.epsilon);
       if constexpr (!std::is_same_v<E, float>) w[i] = from_float<E>(exact[i]);
     }
   });

@@ -1,14 +1,11 @@
 #include "parallel/sharded_parameters.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"
 #include "base/math.h"
-#include "comm/stream.h"
 #include "parallel/block_quantise.h"
-#include "parallel/shard_math.h"
 
 namespace muster {
 
@@ -16,26 +13,28 @@ using zero::Layout;
 using zero::Partition;
 using zero::Pass;
 
-ShardedParameters::ShardedParameters(const Layout& layout, const zero::Options& options,
-                                     std::span<const zero::Tensor> tensors, Communicator& shards)
-    : layout_(layout),
+ShardedParameters::ShardedParameters(TrainingDevice& device, const Layout& layout,
+                                     const zero::Options& options, std::span<const zero::Tensor> tensors,
+                                     Communicator& shards)
+    : device_(device),
+      layout_(layout),
       options_(options),
       shards_(shards),
       width_(size_of(options.type)),
-      weights_((sharded() ? layout.shard() : layout.padded()) * width_),
+      weights_(device.allocate((sharded() ? layout.shard() : layout.padded()) * width_)),
       users_(layout.tensors()),
-      passing_(passing_size()) {
+      passing_(device, passing_size()),
+      lane_(device.make_lane()) {
   if (!sharded()) {
     for (size_t t = 0; t < tensors.size(); ++t)
-      round_elements(tensors[t].values, weights_.data() + layout.flat_begin(t) * width_, tensors[t].elements,
-                     options.type);
+      device.write(weights_.data() + layout.flat_begin(t) * width_, tensors[t].values, tensors[t].elements,
+                   options.type);
     return;
   }
   for (const Layout::Bucket& b : layout.buckets())
     for (const Partition::Piece& piece : b.partition.pieces(shards.rank()))
-      round_elements(tensors[b.first + piece.tensor].values + piece.in_tensor,
-                     weights_.data() + (b.shard_begin + piece.in_shard) * width_, piece.elements,
-                     options.type);
+      device.write(weights_.data() + (b.shard_begin + piece.in_shard) * width_,
+                   tensors[b.first + piece.tensor].values + piece.in_tensor, piece.elements, options.type);
 }
 
 // A buffer holds a gathered bucket (stage 3), and behind it, or instead, its quantised shards.
@@ -63,9 +62,8 @@ void ShardedParameters::begin_packed(size_t bucket, PassingBuffer& buffer) {
   const size_t bytes = packed_shard(bucket);
   std::byte* const all = buffer.data.data() + unpacked_bytes();
   std::byte* const mine = all + static_cast<size_t>(shards_.rank()) * bytes;
-  quantise(own(bucket), options_.type, layout_.buckets()[bucket].partition.shard(), zero::kQuantisedBlock,
-           mine);
-  shards_.all_gather(mine, all, bytes, DataType::uint8, &buffer.stream);
+  device_.quantise(own(bucket), options_.type, layout_.buckets()[bucket].partition.shard(), mine);
+  buffer.lane->all_gather(shards_, mine, all, bytes, DataType::uint8);
 }
 
 // This rank's own shard, too: all ranks compute with the same bits.
@@ -73,7 +71,7 @@ void ShardedParameters::unpack(size_t bucket, const PassingBuffer& buffer, std::
   const size_t shard = layout_.buckets()[bucket].partition.shard(), bytes = packed_shard(bucket);
   const std::byte* const all = buffer.data.data() + unpacked_bytes();
   for (size_t r = 0; r < static_cast<size_t>(layout_.world()); ++r)
-    dequantise(all + r * bytes, options_.type, shard, zero::kQuantisedBlock, to + r * shard * width_);
+    device_.dequantise(all + r * bytes, options_.type, shard, to + r * shard * width_);
 }
 
 ShardedParameters::Gathered& ShardedParameters::begin_gather(size_t bucket) {
@@ -88,13 +86,13 @@ ShardedParameters::Gathered& ShardedParameters::begin_gather(size_t bucket) {
   if (options_.quantised_gather)
     begin_packed(bucket, *made.buffer);
   else
-    shards_.all_gather(own(bucket), made.buffer->data.data(), shard, options_.type, &made.buffer->stream);
+    made.buffer->lane->all_gather(shards_, own(bucket), made.buffer->data.data(), shard, options_.type);
   return made;
 }
 
 void ShardedParameters::await(size_t bucket, Gathered& gathered) {
   if (std::exchange(gathered.ready, true)) return;
-  gathered.buffer->stream.synchronize();
+  gathered.buffer->lane->await();
   if (options_.quantised_gather) unpack(bucket, *gathered.buffer, gathered.buffer->data.data());
 }
 
@@ -148,7 +146,7 @@ void ShardedParameters::close() {
   for (size_t t = 0; t < users_.size(); ++t)
     if (users_[t]) fail(Result::invalid_usage, "step() while tensor {} is in use. Call done({}) first", t, t);
   for (auto& [bucket, gathered] : gathered_) {
-    gathered.buffer->stream.synchronize();
+    gathered.buffer->lane->await();
     passing_.give_back(std::move(gathered.buffer));
   }
   gathered_.clear();
@@ -163,9 +161,9 @@ void ShardedParameters::publish(size_t bucket) {
     made.packed = passing_.take();
     begin_packed(bucket, *made.packed);
   } else {
-    shards_.all_gather(own(bucket), weights_.data() + b.flat_begin * width_, b.partition.shard(),
-                       options_.type, &stream_);
-    made.jobs = stream_.impl().queued();
+    lane_->all_gather(shards_, own(bucket), weights_.data() + b.flat_begin * width_, b.partition.shard(),
+                      options_.type);
+    made.given = lane_->given();
   }
 }
 
@@ -173,11 +171,11 @@ void ShardedParameters::await_published(size_t bucket) {
   const auto found = published_.find(bucket);
   if (found == published_.end()) return;
   if (std::unique_ptr<PassingBuffer>& packed = found->second.packed) {
-    packed->stream.synchronize();
+    packed->lane->await();
     unpack(bucket, *packed, weights_.data() + layout_.buckets()[bucket].flat_begin * width_);
     passing_.give_back(std::move(packed));
   } else {
-    stream_.impl().wait_for(found->second.jobs);
+    lane_->await(found->second.given);
   }
   published_.erase(found);
 }

@@ -16,7 +16,7 @@ namespace muster {
 
 class ShardedParameters {
  public:
-  ShardedParameters(const zero::Layout& layout, const zero::Options& options,
+  ShardedParameters(TrainingDevice& device, const zero::Layout& layout, const zero::Options& options,
                     std::span<const zero::Tensor> tensors, Communicator& shards);
 
   const void* use(size_t tensor, zero::Pass pass);
@@ -32,7 +32,7 @@ class ShardedParameters {
   void publish(size_t bucket);
   void await_published();  // all buckets
 
-  size_t bytes() const { return weights_.size(); }
+  size_t bytes() const { return weights_.size; }
   size_t passing_bytes() const { return passing_.allocated(); }
 
  private:
@@ -55,21 +55,22 @@ class ShardedParameters {
   size_t passing_size() const;
   size_t unpacked_bytes() const;
 
+  TrainingDevice& device_;
   const zero::Layout& layout_;
   const zero::Options& options_;
   Communicator& shards_;
   const size_t width_;
-  std::vector<std::byte> weights_;
+  StateMemory weights_;
   std::vector<int> users_;               // by tensor
   std::map<size_t, Gathered> gathered_;  // by bucket
   PassingBuffers passing_;
   // Published and on the way, by bucket.
   struct Published {
     std::unique_ptr<PassingBuffer> packed;  // quantised ones
-    uint64_t jobs = 0;                      // of stream_ when the bucket is there; others
+    uint64_t given = 0;                     // to lane_ when the bucket is there; others
   };
   std::map<size_t, Published> published_;
-  HostStream stream_;  // gathers in place
+  std::unique_ptr<CommunicationLane> lane_;  // gathers in place
 };
 
 }  // namespace muster

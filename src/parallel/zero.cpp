@@ -7,110 +7,21 @@
 
 #include "base/error.h"
 #include "base/math.h"
-#include "comm/gpu_rank.h"
 #include "parallel/bucket_reducer.h"
 #include "parallel/shard_math.h"
 #include "parallel/sharded_parameters.h"
+#include "parallel/training_device.h"
+#include "parallel/zero_arguments.h"
 
 namespace muster::zero {
 namespace {
 
 constexpr float kFirstScale = 65536, kScaleFactor = 2;
 
-void require_options(const Options& o, const Communicator& communicator, const Communicator* replicas) {
-  state_bytes(0, 1, o.stage, o.type);  // refuses other stages and types
-  const auto require = [](bool right, const char* name, double value, const char* wanted) {
-    if (!right) fail(Result::invalid_argument, "zero::Options::{} is {}; {} wanted", name, value, wanted);
-  };
-  require(o.micro_batches >= 1, "micro_batches", o.micro_batches, "1 or more");
-  require(o.prefetch >= 0, "prefetch", o.prefetch, "0 or more");
-  require(o.clip_norm >= 0 && std::isfinite(o.clip_norm), "clip_norm", o.clip_norm,
-          "0 (no clipping) or a norm");
-  require(o.loss_scale >= 0 && std::isfinite(o.loss_scale), "loss_scale", o.loss_scale,
-          "0 (the type's) or a factor");
-  require(o.scale_growth >= 1, "scale_growth", o.scale_growth, "1 or more");
-  const bool gathers = o.stage == 3 || (o.stage > 0 && o.type != DataType::float32);
-  if (o.quantised_gather && !gathers)
-    fail(Result::invalid_argument, "zero::Options::quantised_gather at stage {} with {}: {}", o.stage,
-         name_of(o.type),
-         o.stage == 0 ? "nothing is gathered; stage 1 to 3 wanted"
-                      : "the gathered parameters are the master copy; a 16-bit type or stage 3 wanted");
-  for (const Communicator* c : {&communicator, replicas})
-    if (c && !c->blocking())
-      fail(Result::invalid_argument,
-           "zero::Optimizer on communicator {}, which doesn't block; one that does wanted", c->name());
-  if (replicas && o.stage == 0)
-    fail(Result::invalid_argument,
-         "zero::Optimizer at stage 0 with replicas: nothing is sharded, so one communicator of all ranks is "
-         "wanted");
-}
-
-// The state lives in host memory, and so must what comes and goes.
-void require_host_memory(const void* p, const char* what, size_t tensor) {
-  if (const GpuLibrary* gpus = gpu_library(); gpus && p && gpus->holds(p))
-    fail(Result::invalid_argument,
-         "the {} of tensor {} are GPU memory; zero::Optimizer works on host memory. Copy them to the host",
-         what, tensor);
-}
-
-std::vector<size_t> sizes_of(std::span<const Tensor> tensors) {
-  std::vector<size_t> sizes;
-  for (size_t t = 0; t < tensors.size(); ++t) {
-    if (tensors[t].elements && !tensors[t].values)
-      fail(Result::invalid_argument, "the values of tensor {} ({} elements) are null", t,
-           tensors[t].elements);
-    require_host_memory(tensors[t].values, "initial values", t);
-    sizes.push_back(tensors[t].elements);
-  }
-  return sizes;
-}
-
-// Of all that must be equal on all ranks.
-struct Digest {
-  uint64_t options = 0, sizes = 0, values = 0, progress = 0;
-};
-Digest digest_of(const Options& o, std::span<const Tensor> tensors) {
-  Digest d;
-  for (const uint64_t v :
-       {static_cast<uint64_t>(o.stage), static_cast<uint64_t>(o.type), static_cast<uint64_t>(o.alignment),
-        static_cast<uint64_t>(o.bucket), static_cast<uint64_t>(o.micro_batches),
-        static_cast<uint64_t>(o.prefetch), std::bit_cast<uint64_t>(o.clip_norm),
-        static_cast<uint64_t>(o.scale_growth), static_cast<uint64_t>(o.quantised_gather),
-        static_cast<uint64_t>(BucketReducer::one_order_of_sums())})
-    d.options = hash_combine(d.options, v);
-  for (const float v :
-       {o.loss_scale, o.adam.learning_rate, o.adam.beta1, o.adam.beta2, o.adam.epsilon, o.adam.weight_decay})
-    d.options = hash_combine(d.options, std::bit_cast<uint32_t>(v));
-  for (const Tensor& t : tensors) {
-    d.sizes = hash_combine(d.sizes, t.elements);
-    for (size_t i = 0; i < t.elements; ++i)
-      d.values = hash_combine(d.values, std::bit_cast<uint32_t>(t.values[i]));
-  }
-  return d;
-}
-
-void require_equal(Communicator& c, const Digest& mine) {
-  std::vector<Digest> all(static_cast<size_t>(c.size()));
-  constexpr size_t kWords = sizeof(Digest) / sizeof(uint64_t);
-  c.all_gather(&mine, all.data(), kWords, DataType::uint64);
-  for (int r = 1; r < c.size(); ++r) {
-    const Digest &a = all[0], &b = all[static_cast<size_t>(r)];
-    const char* const what = a.options != b.options     ? "options"
-                             : a.sizes != b.sizes       ? "sizes of tensors"
-                             : a.values != b.values     ? "initial values"
-                             : a.progress != b.progress ? "progress to restore"
-                                                        : nullptr;
-    if (what)
-      fail(Result::invalid_usage,
-           "zero::Optimizer on communicator {}: rank {} has other {} than rank 0. All ranks must pass the "
-           "same",
-           c.name(), r, what);
-  }
-}
-
 }  // namespace
 
 struct Optimizer::Impl {
+  const std::unique_ptr<TrainingDevice> device;
   const Options options;
   const Layout layout;
   // Its own, so that the caller's calls and these don't depend on each other's order: of gradients and new
@@ -119,20 +30,22 @@ struct Optimizer::Impl {
   Communicator shards, gathers, replicas;
   BucketReducer reducer;
   ShardedParameters parameters;
-  std::vector<float> master, first, second;  // bucket by bucket, all elements in stage 0, else this rank's
+  StateMemory master, first, second;  // float32, bucket by bucket, all elements in stage 0, else this rank's
   AdamW adam;
   float scale;
   int steps_since_overflow = 0;
   int64_t steps = 0;
 
-  Impl(Communicator& communicator, std::span<const Tensor> tensors, const Options& o, Communicator* copies)
-      : options((require_options(o, communicator, copies), o)),
+  Impl(std::unique_ptr<TrainingDevice> where, Communicator& communicator, std::span<const Tensor> tensors,
+       const Options& o, Communicator* copies)
+      : device(std::move(where)),
+        options((require_options(o, communicator, copies), o)),
         layout(sizes_of(tensors), communicator.size(), o.alignment, o.bucket),
         shards(communicator.split(0, communicator.rank())),
         gathers(o.stage == 3 ? communicator.split(0, communicator.rank()) : Communicator()),
         replicas(copies ? copies->split(0, copies->rank()) : Communicator()),
-        reducer(layout, options, shards, replicas),
-        parameters(layout, options, tensors, o.stage == 3 ? gathers : shards),
+        reducer(*device, layout, options, shards, replicas),
+        parameters(*device, layout, options, tensors, o.stage == 3 ? gathers : shards),
         adam(o.adam),
         scale(o.loss_scale > 0              ? o.loss_scale
               : o.type == DataType::float16 ? kFirstScale
@@ -140,10 +53,19 @@ struct Optimizer::Impl {
     const Digest digest = digest_of(options, tensors);
     require_equal(shards, digest);
     if (replicas) require_equal(replicas, digest);
+    for (Communicator* c : {&shards, &gathers, &replicas})
+      if (*c) device->connect(*c);
     const size_t held = options.stage == 0 ? layout.padded() : layout.shard();
-    first.resize(held);
-    second.resize(held);
+    first = device->allocate(held * sizeof(float));
+    second = device->allocate(held * sizeof(float));
     if (options.type != DataType::float32) fill_master(tensors, held);
+  }
+  ~Impl() { device->settle(); }  // nothing uses the state's memory any more
+  static std::unique_ptr<Impl> make(std::unique_ptr<TrainingDevice> device, Communicator& communicator,
+                                    std::span<const Tensor> tensors, const Options& options,
+                                    Communicator* copies) {
+    const HostValues values(*device, tensors);
+    return std::make_unique<Impl>(std::move(device), communicator, values.tensors(), options, copies);
   }
 
   size_t held_begin(const Layout::Bucket& b) const {
@@ -168,10 +90,11 @@ struct Optimizer::Impl {
   }
 
   void fill_master(std::span<const Tensor> tensors, size_t held) {
-    master.resize(held);
+    master = device->allocate(held * sizeof(float));
     for_each_piece([&](size_t bucket, const Partition::Piece& piece, size_t at) {
-      std::copy_n(tensors[layout.buckets()[bucket].first + piece.tensor].values + piece.in_tensor,
-                  piece.elements, master.data() + at);
+      device->write(master.floats() + at,
+                    tensors[layout.buckets()[bucket].first + piece.tensor].values + piece.in_tensor,
+                    piece.elements, DataType::float32);
     });
   }
 
@@ -180,11 +103,11 @@ struct Optimizer::Impl {
     std::vector<StatePiece> pieces;
     for_each_piece([&](size_t bucket, const Partition::Piece& piece, size_t at) {
       const Layout::Bucket& b = layout.buckets()[bucket];
-      float* const exact = master.empty()
+      float* const exact = master.size == 0
                                ? reinterpret_cast<float*>(parameters.own(bucket)) + (at - held_begin(b))
-                               : master.data() + at;
-      pieces.push_back({b.first + piece.tensor, piece.in_tensor, piece.elements, exact, first.data() + at,
-                        second.data() + at});
+                               : master.floats() + at;
+      pieces.push_back({b.first + piece.tensor, piece.in_tensor, piece.elements, exact, first.floats() + at,
+                        second.floats() + at});
     });
     return pieces;
   }
@@ -210,8 +133,9 @@ struct Optimizer::Impl {
     steps_since_overflow = p.steps_since_overflow;
     for (size_t i = layout.buckets().size(); i-- > 0;) {
       const Layout::Bucket& b = layout.buckets()[i];
-      if (!master.empty())
-        round_elements(master.data() + held_begin(b), parameters.own(i), held_elements(b), options.type);
+      if (master.size)
+        device->round_elements(master.floats() + held_begin(b), parameters.own(i), held_elements(b),
+                               options.type);
       parameters.publish(i);
     }
   }
@@ -225,17 +149,23 @@ struct Optimizer::Impl {
 
   // Added up shard by shard and then rank by rank, at every stage: all ranks get the same bits.
   double squares() {
-    const auto of_shard = [&](int rank) {
-      double sum = 0;
+    std::vector<TrainingDevice::Elements> shares;  // of shards that this rank adds up, one behind the other
+    for (int r = 0; r < layout.world(); ++r) {
+      if (options.stage > 0 && r != shards.rank()) continue;
       for (const Layout::Bucket& b : layout.buckets())
-        sum += sum_of_squares(gradients(b, rank), b.partition.shard(), options.type);
+        shares.push_back({gradients(b, r), b.partition.shard()});
+    }
+    const std::vector<double> sums = device->sums_of_squares(shares, options.type);
+    std::vector<double> parts(static_cast<size_t>(layout.world()));
+    const auto of_shard = [&](size_t k) {
+      double sum = 0;
+      for (size_t b = 0; b < layout.buckets().size(); ++b) sum += sums[k * layout.buckets().size() + b];
       return sum;
     };
-    std::vector<double> parts(static_cast<size_t>(layout.world()));
     if (options.stage == 0) {
-      for (int r = 0; r < layout.world(); ++r) parts[static_cast<size_t>(r)] = of_shard(r);
+      for (size_t r = 0; r < parts.size(); ++r) parts[r] = of_shard(r);
     } else {
-      const double mine = of_shard(shards.rank());
+      const double mine = of_shard(0);
       shards.all_gather(&mine, parts.data(), 1, DataType::float64);
     }
     double sum = 0;
@@ -286,9 +216,9 @@ struct Optimizer::Impl {
     for (size_t i = layout.buckets().size(); i-- > 0;) {
       const Layout::Bucket& b = layout.buckets()[i];
       const size_t at = held_begin(b);
-      adam_step(now, parameters.own(i), gradients(b, options.stage == 0 ? 0 : shards.rank()),
-                master.empty() ? nullptr : master.data() + at, first.data() + at, second.data() + at,
-                held_elements(b), options.type);
+      device->adam_step(now, parameters.own(i), gradients(b, options.stage == 0 ? 0 : shards.rank()),
+                        master.size ? master.floats() + at : nullptr, first.floats() + at,
+                        second.floats() + at, held_elements(b), options.type);
       parameters.publish(i);
     }
   }
@@ -296,14 +226,17 @@ struct Optimizer::Impl {
 
 Optimizer::Optimizer(Communicator& communicator, std::span<const Tensor> tensors, const Options& options,
                      Communicator* replicas)
-    : impl_(std::make_unique<Impl>(communicator, tensors, options, replicas)) {}
+    : impl_(Impl::make(host_training_device(), communicator, tensors, options, replicas)) {}
+Optimizer::Optimizer(Communicator& communicator, std::span<const Tensor> tensors, const Options& options,
+                     GpuStream stream, Communicator* replicas)
+    : impl_(Impl::make(gpu_training_device(stream), communicator, tensors, options, replicas)) {}
 Optimizer::~Optimizer() = default;
 
 const Layout& Optimizer::layout() const { return impl_->layout; }
 const void* Optimizer::use(size_t tensor, Pass pass) { return impl_->parameters.use(tensor, pass); }
 void Optimizer::done(size_t tensor) { impl_->parameters.done(tensor); }
 void Optimizer::gradient(size_t tensor, const void* values) {
-  require_host_memory(values, "gradients", tensor);
+  impl_->device->require_own_memory(values, "gradients", tensor);
   impl_->reducer.add(tensor, values);
 }
 void Optimizer::end_micro_batch() { impl_->reducer.end_micro_batch(); }
@@ -316,8 +249,7 @@ void Optimizer::restore(const Progress& progress) { impl_->restore(progress); }
 
 StateBytes Optimizer::allocated() const {
   const Impl& i = *impl_;
-  return {i.parameters.bytes(), i.reducer.gradients().size(), i.master.size() * sizeof(float),
-          (i.first.size() + i.second.size()) * sizeof(float)};
+  return {i.parameters.bytes(), i.reducer.gradients().size, i.master.size, i.first.size + i.second.size};
 }
 size_t Optimizer::passing_bytes() const {
   return impl_->reducer.passing_bytes() + impl_->parameters.passing_bytes();
