@@ -13,6 +13,7 @@
 
 #include "base/math.h"
 #include "kernels_reference.h"
+#include "muster/bytes_sent.h"
 #include "muster/muster.h"
 #include "support/needs_network.h"
 #include "support/outcome.h"
@@ -191,8 +192,93 @@ TEST(EmulatedHosts, LongDataIsSharedOutInsideHostsFirst) {
   NEED_NETWORK();
   on_hosts({0, 0, 1, 1}, [](Communicator& c, int) {
     EXPECT_THAT(c.explain("all_reduce", 1 << 20, DataType::float32),
-                testing::AllOf(HasSubstr("hierarchical"), HasSubstr("2 hosts of 2 ranks"), testing::Not(HasSubstr("mem_alloc"))));
+                testing::AllOf(HasSubstr("hierarchical"), HasSubstr("2 hosts of 2 ranks"), HasSubstr("from mem_alloc: hierarchical_window")));
+    EXPECT_THAT(c.explain("all_gather", 1 << 20, DataType::float32), testing::Not(HasSubstr("mem_alloc")));
   });
+}
+
+// One buffer, guarded on both sides.
+class Guarded {
+ public:
+  Guarded(size_t count, bool shared) : count_(count), shared_(shared), own_(shared ? 0 : all()), at_(shared ? static_cast<int*>(mem_alloc(all() * sizeof(int))) : own_.data()) {
+    std::fill_n(at_, all(), kPoison);
+  }
+  ~Guarded() {
+    if (shared_) mem_free(at_);
+  }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+  int* data() { return at_ + kGuard; }
+  template <class F>
+  void fill(F value) {
+    for (size_t i = 0; i < count_; ++i) data()[i] = value(i);
+  }
+  template <class F>
+  void expect(F value) const {
+    for (size_t i = 0; i < all(); ++i) {
+      const bool inside = i >= kGuard && i < kGuard + count_;
+      ASSERT_EQ(at_[i], inside ? value(i - kGuard) : kPoison) << "element " << static_cast<long>(i) - static_cast<long>(kGuard) << " of " << count_;
+    }
+  }
+
+ private:
+  static constexpr size_t kGuard = 64;
+  static constexpr int kPoison = -77;
+  size_t all() const { return count_ + 2 * kGuard; }
+  const size_t count_;
+  const bool shared_;
+  std::vector<int> own_;
+  int* const at_;
+};
+
+// Where a host's buffers are windows its ranks load and store them, whatever other hosts have; where one isn't, they don't.
+void expect_windows_where_they_are(const std::vector<int>& host_of, const std::vector<bool>& is_window) {
+  on_hosts(host_of, [&](Communicator& c, int rank) {
+    const auto n = static_cast<int>(host_of.size());
+    bool all_of_host = true;
+    int on_host = 0;
+    for (size_t r = 0; r < host_of.size(); ++r)
+      if (host_of[r] == host_of[static_cast<size_t>(rank)]) {
+        all_of_host = all_of_host && is_window[r];
+        ++on_host;
+      }
+    for (const size_t count : {size_t{3001}, size_t{100003}, size_t{1'500'007}}) {
+      SCOPED_TRACE(testing::Message() << "rank " << rank << ", count " << count);
+      Guarded in(count, is_window[static_cast<size_t>(rank)]), out(count, is_window[static_cast<size_t>(rank)]);
+      const auto own = [&](size_t i) { return static_cast<int>(i % 1000) + rank; };
+      const auto sum = [&](size_t i) { return n * static_cast<int>(i % 1000) + n * (n - 1) / 2; };
+      in.fill(own);
+      const BytesSent before = bytes_sent(c);
+      c.all_reduce(in.data(), out.data(), count, DataType::int32, RedOp::sum);
+      const BytesSent sent = bytes_sent(c) - before;
+      in.expect(own);
+      out.expect(sum);
+      if (all_of_host) {
+        EXPECT_EQ(sent.shared_memory, 0u);
+      } else if (on_host > 1) {
+        EXPECT_EQ(sent.direct, 0u);
+      }
+      c.all_reduce(in.data(), in.data(), count, DataType::int32, RedOp::sum);
+      in.expect(sum);
+      if (testing::Test::HasFailure()) return;
+    }
+  });
+}
+
+TEST(EmulatedHosts, BuffersOfMemAllocAreUsedWhereTheyAreInsideAHost) {
+  NEED_NETWORK();
+  const Variable algorithm("MUSTER_ALGO", "hierarchical");
+  expect_windows_where_they_are({0, 0, 1, 1}, {true, true, true, true});
+}
+TEST(EmulatedHosts, AHostWithoutThemSendsTheSameToOneThatHasThem) {
+  NEED_NETWORK();
+  const Variable algorithm("MUSTER_ALGO", "hierarchical_window");
+  expect_windows_where_they_are({0, 1, 0, 1, 0}, {true, false, true, true, true});
+}
+TEST(EmulatedHosts, AHostOfOneRankSendsTheSameToo) {
+  NEED_NETWORK();
+  const Variable algorithm("MUSTER_ALGO", "hierarchical"), channels("MUSTER_CHANNELS", "2");
+  expect_windows_where_they_are({0, 0, 0, 1}, {true, true, true, true});
 }
 
 // What only two ranks know the length of goes straight from one to the other.

@@ -126,7 +126,7 @@ TEST_P(OnHosts, IsRightForManyHostsAndForHostsOfManyRanks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OnHosts, testing::ValuesIn(named({"hierarchical", "tree"})), title);
+INSTANTIATE_TEST_SUITE_P(All, OnHosts, testing::ValuesIn(named({"hierarchical", "hierarchical_window", "tree"})), title);
 
 // --- what goes between hosts ---
 
@@ -321,6 +321,31 @@ TEST(Placement, SaysWhyHierarchyIsOfNoUse) {
   EXPECT_THAT(obstacle(blocks({5})), HasSubstr("two hosts or more"));
   EXPECT_THAT(obstacle(blocks({1, 1, 1})), HasSubstr("each of 3 has one"));
   EXPECT_THAT(obstacle(Placement{}), HasSubstr("two hosts or more"));
+}
+
+// --- windows inside hosts ---
+
+// What rank `rank` sends to ranks of other hosts, and receives of them: peer, lane, chunk, and whether it is sent; in order.
+std::vector<std::tuple<int, int, uint32_t, bool>> messages_between_hosts(const char* name, const Placement& p, int rank, int channels) {
+  std::vector<std::tuple<int, int, uint32_t, bool>> messages;
+  const Program program = make_program(*find_algorithm(Coll::all_reduce, name), {ranks_of(p), rank, 0, &p}, channels);
+  for (const Channel& c : program.channels)
+    for (const Loop& l : c.loops)
+      for (const Step& s : l.steps)
+        for (const bool sent : {false, true})
+          for (const Ref& r : sent ? s.destinations : s.sources)
+            if (r.kind == Ref::Kind::slot && p.host_of[static_cast<size_t>(r.peer)] != p.host_of[static_cast<size_t>(rank)])
+              messages.emplace_back(r.peer, r.lane, s.extent, sent);
+  return messages;
+}
+
+// So each host may decide by itself how its ranks work together.
+TEST(HierarchicalWindow, SendsBetweenHostsWhatHierarchicalDoes) {
+  for (const Placement& p : placements())
+    for (int rank = 0; rank < ranks_of(p); ++rank)
+      for (const int channels : {1, 3})
+        EXPECT_EQ(messages_between_hosts("hierarchical_window", p, rank, channels), messages_between_hosts("hierarchical", p, rank, channels))
+            << testing::PrintToString(p.host_of) << ", rank " << rank;
 }
 
 TEST(Placement, OfOtherRanksIsRefused) {

@@ -30,7 +30,7 @@ TEST(Selection, NamesAndBeginningsOfNames) {
   EXPECT_EQ(selected(Coll::all_reduce, " Ring , DIRECT,"), "direct or ring");
   EXPECT_EQ(selected(Coll::all_reduce, "ha"), "halving_doubling");
   EXPECT_EQ(selected(Coll::all_reduce, "RING_LL128,tree"), "ring or tree");
-  EXPECT_EQ(selected(Coll::all_reduce, "hier,Tree_Simple,nvls"), "hierarchical or tree");
+  EXPECT_EQ(selected(Coll::all_reduce, "hier,Tree_Simple,nvls"), "hierarchical or hierarchical_window or tree");
   EXPECT_EQ(selected(Coll::all_reduce, "window,ring_simple"), "ring or window");
   EXPECT_EQ(selected(Coll::broadcast, "Ring"), "chain") << "NCCL's ring of a broadcast is no closed one";
   EXPECT_EQ(selected(Coll::reduce, "^ring"), "direct or binomial or scatter_gather or window or hierarchical or tree");

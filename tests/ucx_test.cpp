@@ -218,11 +218,11 @@ std::string settings_of(const std::map<std::string, std::string>& environment, c
   return text;
 }
 
-const std::string kTcp = "TLS=tcp RNDV_THRESH=inf";
+const std::string kTwoTcp = "TLS=tcp RNDV_THRESH=inf", kTcp = kTwoTcp + " TCP_RX_SEG_SIZE=266240";
 
 TEST(UcxSettings, FollowNcclsOptionsUnlessUcxsAreSet) {
   EXPECT_EQ(settings_of({}, {}, {}), kTcp);
-  EXPECT_EQ(settings_of({}, {"eth0", "eth1"}, {}), kTcp + " MAX_EAGER_LANES=2 NET_DEVICES=eth0,eth1");
+  EXPECT_EQ(settings_of({}, {"eth0", "eth1"}, {}), kTwoTcp + " MAX_EAGER_LANES=2 NET_DEVICES=eth0,eth1");
   EXPECT_EQ(settings_of({}, {"eth0"}, {"mlx5_0", "mlx5_1"}), "TLS=ib,tcp NET_DEVICES=mlx5_0:1,mlx5_1:1,eth0");
   EXPECT_EQ(settings_of({{"NCCL_IB_DISABLE", "1"}}, {"eth0"}, {"mlx5_0"}), kTcp + " NET_DEVICES=eth0");
   EXPECT_EQ(settings_of({{"NCCL_NET", "Socket"}}, {"eth0"}, {"mlx5_0"}), kTcp + " NET_DEVICES=eth0");

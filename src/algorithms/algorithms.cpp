@@ -42,6 +42,8 @@ constexpr Algorithm kAlgorithms[] = {
         "each rank loads one slice from all and stores it to all"),
     row("hierarchical", Coll::all_reduce, hierarchical_all_reduce, kByHost,
         "reduce-scatter inside hosts, all-reduce between them on each rail, all-gather inside"),
+    row("hierarchical_window", Coll::all_reduce, hierarchical_window_all_reduce, kWindows | kByHost,
+        "hierarchical, and inside hosts ranks load from all and store to all"),
     row("tree", Coll::all_reduce, tree_all_reduce, kPlain,
         "two binary trees between hosts, each for half of the data, up and down"),
 

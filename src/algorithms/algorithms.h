@@ -41,6 +41,9 @@ Program make_program(const Algorithm& algorithm, Shape shape, int channels);
 // Most ranks of which one step names all: the kernels' sources.
 inline constexpr int kMostDirect = 64;
 
+// An all-gather of which the ranks of each host hear each other's parts only.
+Program host_all_gather(const Shape& shape);
+
 // The grouped sends and receives of one rank, in call order.
 struct Message {
   bool is_send = false;

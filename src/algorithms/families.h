@@ -60,6 +60,9 @@ Program tree_all_reduce(const Shape&);
 Program tree_broadcast(const Shape&);
 Program tree_reduce(const Shape&);
 
+// hierarchical_window.cpp: the same where ranks of a host load and store each other's buffers.
+Program hierarchical_window_all_reduce(const Shape&);
+
 // window.cpp: ranks load and store each other's buffers.
 Program window_all_reduce(const Shape&);
 Program window_reduce_scatter(const Shape&);

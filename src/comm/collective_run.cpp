@@ -162,7 +162,7 @@ void CollectiveRun::report() {
 
 void CollectiveRun::start_exchange() {
   describe_buffers();
-  exchange(*comm_.exchange, &mine_, sizeof mine_);
+  exchange(*(plan_->windows->choice.algorithm->by_host ? comm_.host_exchange : comm_.exchange), &mine_, sizeof mine_);
 }
 
 void CollectiveRun::exchange(const CompiledPlan& plan, void* mine, size_t bytes) {
@@ -214,8 +214,11 @@ void CollectiveRun::finish_exchange() {
     return connect_gpu();
   }
   const auto* all = reinterpret_cast<const BufferDescriptor*>(comm_.descriptors.data());
+  // Whose buffers the plan uses.
+  const std::vector<int>* const host_of = plan_->windows->choice.algorithm->by_host ? &comm_.inputs.placement->host_of : nullptr;
+  const auto used = [&](int r) { return !host_of || (*host_of)[static_cast<size_t>(r)] == (*host_of)[static_cast<size_t>(comm_.rank)]; };
   bool windows = true;
-  for (int r = 0; r < comm_.size; ++r) windows = windows && all[r].is_window;
+  for (int r = 0; r < comm_.size; ++r) windows = windows && (!used(r) || all[r].is_window);
   if (!windows) {
     // Ask less and less often while the answer stays no; once in 64 calls costs nothing that can be measured.
     plan_->misses = std::min(plan_->misses + 1, 6u);
@@ -227,6 +230,7 @@ void CollectiveRun::finish_exchange() {
   comm_.window_input.resize(static_cast<size_t>(comm_.size));
   comm_.window_output.resize(static_cast<size_t>(comm_.size));
   for (int r = 0; r < comm_.size; ++r) {
+    if (!used(r)) continue;
     std::byte* base = comm_.inputs.same_process ? nullptr : comm_.ranks[static_cast<size_t>(r)].arena_base;
     comm_.window_input[static_cast<size_t>(r)] = base + all[r].input;
     comm_.window_output[static_cast<size_t>(r)] = base + all[r].output;

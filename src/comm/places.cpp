@@ -95,7 +95,7 @@ void take_places(Impl& comm) {
   in.same_process = true;
   in.tuned = comm.family->tuning.constants;
   in.cache_bytes = SIZE_MAX;
-  in.windows = true;
+  in.windows = in.host_windows = true;
   const Profile &mine = profile_of(comm, comm.rank), &first = profile_of(comm, 0);
   comm.ranks.resize(static_cast<size_t>(comm.size));
   for (int r = 0; r < comm.size; ++r) {
@@ -108,6 +108,7 @@ void take_places(Impl& comm) {
     k.same_process = k.here && p.process == mine.process;
     in.same_process = in.same_process && p.memory == first.memory && p.process == first.process;
     in.windows = in.windows && p.memory == first.memory && p.arena != 0;
+    in.host_windows = in.host_windows && p.arena != 0;
     in.cache_bytes = std::min(in.cache_bytes, p.cache);
   }
   in.placement = placement_in(comm);
@@ -159,19 +160,29 @@ void start_tuner(Impl& comm) {
   comm.tuner = std::make_unique<Tuner>(comm.family->tuner, place, comm.name);
 }
 
-std::unique_ptr<CompiledPlan> make_exchange(const Impl& comm, uint64_t bytes) {
+namespace {
+
+std::unique_ptr<CompiledPlan> make_exchange(const Impl& comm, uint64_t bytes, const Program& program) {
   constexpr uint64_t kMostBytesOfMessage = 512;  // any slot holds them
   Choice choice;
   choice.algorithm = find_algorithm(Coll::all_gather, "direct");
   choice.tile_bytes = std::min(bytes, kMostBytesOfMessage);
   const CallShape shape{Coll::all_gather, DataType::uint8, RedOp::sum, 0, bytes};
-  return std::make_unique<CompiledPlan>(
-      compile(choice.algorithm->make({comm.size, comm.rank, 0}), shape, choice, comm.transport.get()));
+  return std::make_unique<CompiledPlan>(compile(program, shape, choice, comm.transport.get()));
 }
 
-void prepare_windows(Impl& comm) {
+}  // namespace
+
+std::unique_ptr<CompiledPlan> make_exchange(const Impl& comm, uint64_t bytes) {
+  return make_exchange(comm, bytes, find_algorithm(Coll::all_gather, "direct")->make({comm.size, comm.rank, 0}));
+}
+
+void prepare_windows(Impl& comm, bool inside_hosts) {
   constexpr uint64_t kDescriptorBytes = 24;
-  comm.exchange = make_exchange(comm, kDescriptorBytes);
+  if (inside_hosts)
+    comm.host_exchange = make_exchange(comm, kDescriptorBytes, host_all_gather({comm.size, comm.rank, 0, comm.inputs.placement.get()}));
+  else
+    comm.exchange = make_exchange(comm, kDescriptorBytes);
 }
 
 }  // namespace muster

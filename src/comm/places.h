@@ -24,7 +24,7 @@ int first_free_lane(const Communicator::Impl& comm);
 void start_tuner(Communicator::Impl& comm);
 // An all-gather of so many bytes of each rank, by the communicator's connections.
 std::unique_ptr<CompiledPlan> make_exchange(const Communicator::Impl& comm, uint64_t bytes);
-// Makes the exchange of buffers that goes before calls through windows.
-void prepare_windows(Communicator::Impl& comm);
+// Makes the exchange of buffers that goes before calls through windows: of all ranks, or of those of each host.
+void prepare_windows(Communicator::Impl& comm, bool inside_hosts);
 
 }  // namespace muster

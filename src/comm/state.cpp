@@ -330,7 +330,8 @@ void Impl::end_turn(uint64_t ticket) {
 }
 
 std::unique_ptr<CompiledPlan> Impl::build_windows(const CallShape& shape, const Choice& choice, const ChunkTable* table) {
-  if (!exchange) prepare_windows(*this);
+  const bool inside_hosts = choice.algorithm->by_host;
+  if (!(inside_hosts ? host_exchange : exchange)) prepare_windows(*this, inside_hosts);
   return std::make_unique<CompiledPlan>(build(shape, choice, table));
 }
 

@@ -127,6 +127,7 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   const CallShape* last_shape = nullptr;
   Plan* last_plan = nullptr;
   std::unique_ptr<CompiledPlan> exchange;  // all-gather of buffer descriptors
+  std::unique_ptr<CompiledPlan> host_exchange;  // the same inside each host
   struct MessagePlan {
     std::vector<Message> messages;
     std::vector<MessageSize> sizes;

@@ -192,7 +192,10 @@ void force_by_option(const CallShape& call, const PlanInputs& in, Pick& p) {
     return;
   }
   const Obstacle obstacle = obstacle_of(*forced, call, in);
-  if (obstacle.text.empty())
+  const Algorithm* const by_slots = forced->windows && forced->by_host ? find_algorithm(call.coll, "hierarchical") : nullptr;
+  if (by_slots && obstacle_of(*by_slots, call, in).text.empty())
+    p = {by_slots->name, fmt::format("{} {}", option, obstacle.text)};
+  else if (obstacle.text.empty())
     p = {forced->name, "forced by " + option};
   else if (obstacle.fits_others)
     p.reason = fmt::format("{} {}; {}", option, obstacle.text, p.reason);
@@ -321,10 +324,30 @@ Choice choose_messages(const PlanInputs& in) {
   return c;
 }
 
+namespace {
+
+// Instead of what the call does through slots. Each host decides by itself whether its buffers are windows, since what is sent
+// between hosts is the same.
+Choice choose_host_windows(const CallShape& call, const PlanInputs& in) {
+  if (!in.placement || !in.host_windows || (call.op == RedOp::pre_mul_sum && reduces(call.coll))) return {};
+  if (bytes_per_rank(call, in.nranks) < kWindowBytes || spread_of(in).per_host > kMostDirect) return {};
+  const Algorithm* const windows = find_algorithm(call.coll, "hierarchical_window");
+  if (!windows || !is_allowed(call, *windows)) return {};
+  Choice c = choose(call, in);
+  if (c.algorithm != find_algorithm(call.coll, "hierarchical")) return {};
+  c.algorithm = windows;
+  c.streamed = false;  // sums are sent on at once
+  c.reason = fmt::format("from {} bytes on no copy inside a host is worth one more exchange", kWindowBytes);
+  return c;
+}
+
+}  // namespace
+
 Choice choose_windows(const CallShape& call, const PlanInputs& in) {
   if (choose_custom(call, in, false, nullptr).algorithm) return {};  // wherever the buffers are
   Choice c = choose_custom(call, in, true, nullptr);
   if (c.algorithm) return c;
+  if (Choice inside = choose_host_windows(call, in); inside.algorithm) return inside;
   if (!in.windows || in.nranks == 1 || in.nranks > kMostDirect) return c;
   if (!in.algorithm.empty() && in.algorithm != "window") return c;
   if (in.placement && in.algorithm.empty() && !call.allowed) return c;  // other hosts' memory is out of reach, emulated ones' only on demand

@@ -37,6 +37,7 @@ struct PlanInputs {
   size_t message_bytes = 0;   // the same of point-to-point messages
   size_t cache_bytes = 0;     // last-level cache
   bool windows = false;       // every rank can map every other rank's mem_alloc memory
+  bool host_windows = false;  // every rank can map the mem_alloc memory of all ranks of its host
   bool same_process = false;  // all ranks are threads of one process: all memory is a window
   bool reproducible = false;
   std::shared_ptr<const Placement> placement;  // null: all ranks are on one host

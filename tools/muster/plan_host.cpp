@@ -182,6 +182,7 @@ struct Row {
 
 // Why the algorithm can't do the call; empty: it can.
 std::string obstacle_of(const Algorithm& a, CallShape call, const PlanInputs& in) {
+  if (a.windows && a.by_host) return obstacle(1, in.nranks);
   if (a.windows)
     return in.windows && in.nranks > 1 ? "" : "needs memory that ranks can reach at each other's";
   call.allowed = parse_selection(call.coll, a.name);

@@ -36,13 +36,11 @@ class UcxNetwork final : public WiredNetwork {
   }
 
   std::string_view name() const override { return "ucx"; }
-  size_t slot_bytes() const override { return kSlotBytes; }
+  size_t slot_bytes() const override { return kUcxSlotBytes; }
   std::string address() const override { return address_; }
   int event_fd() const override { return event_fd_; }
 
  private:
-  static constexpr size_t kSlotBytes = 256 << 10;
-
   struct Peer {
     UcxNetwork* network;
     int rank;

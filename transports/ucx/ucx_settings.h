@@ -20,6 +20,9 @@ struct UcxSetting {
 std::vector<UcxSetting> ucx_settings(const Options& options, const std::vector<std::string>& interfaces,
                                      const std::vector<std::string>& rdma_devices, const std::function<bool(const char*)>& user_sets);
 
+// Messages are as long as this at most, unless MUSTER_SLOT_BYTES says otherwise.
+inline constexpr size_t kUcxSlotBytes = 256 << 10;
+
 // Of /sys/class/infiniband.
 std::vector<std::string> list_rdma_devices();
 
