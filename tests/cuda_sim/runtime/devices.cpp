@@ -104,7 +104,7 @@ int device_attribute(int attribute, int index) {
       return 32;
     case cudaDevAttrMaxRegistersPerBlock:
     case cudaDevAttrMaxRegistersPerMultiprocessor:
-      return 65536;
+      return kRegistersPerSm;
     case cudaDevAttrClockRate:
       return 1980000;
     case cudaDevAttrMemoryClockRate:

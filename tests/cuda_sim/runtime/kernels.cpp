@@ -158,10 +158,10 @@ CUDA_API cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void* fu
   CUDA_SIM_ENTER();
   Kernel* k = find_kernel(function);
   if (!k) return set_error(cudaErrorInvalidDeviceFunction);
-  if (!resolve_kernel(k)) return set_error(cudaErrorNoKernelImageForDevice);
+  if (!describe_kernel(k)) return set_error(cudaErrorNoKernelImageForDevice);
   memset(a, 0, sizeof *a);
   a->maxThreadsPerBlock = k->max_threads;
-  a->numRegs = 65536 / 2048;  // what lets an SM be full
+  a->numRegs = k->registers;
   a->ptxVersion = a->binaryVersion = static_cast<int>(option("CUDASIM_CC", 90));
   a->sharedSizeBytes = k->static_shared;
   a->maxDynamicSharedSizeBytes = static_cast<int>(k->max_dynamic_shared);
@@ -183,11 +183,12 @@ CUDA_API cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int*
   CUDA_SIM_ENTER();
   Kernel* k = find_kernel(function);
   if (!k) return set_error(cudaErrorInvalidDeviceFunction);
-  if (!resolve_kernel(k)) return set_error(cudaErrorNoKernelImageForDevice);
+  if (!describe_kernel(k)) return set_error(cudaErrorNoKernelImageForDevice);
   if (block_threads <= 0 || block_threads > k->max_threads) return set_error(cudaErrorInvalidValue);
   size_t shared = dynamic_shared + k->static_shared + 1024;  // 1024: reserved
-  *blocks = std::min(
-      {32, static_cast<int>(kThreadsPerSm) / block_threads, static_cast<int>((kMaxShared + 1024) / shared)});
+  const int registers = k->registers * static_cast<int>(round_up(static_cast<size_t>(block_threads), 32));
+  *blocks = std::min({32, static_cast<int>(kThreadsPerSm) / block_threads,
+                      static_cast<int>((kMaxShared + 1024) / shared), kRegistersPerSm / registers});
   return cudaSuccess;
 }
 CUDA_API cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* function,

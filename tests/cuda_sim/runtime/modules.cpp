@@ -46,6 +46,19 @@ bool resolve_kernel(Kernel* k) {
   return false;
 }
 
+bool describe_kernel(Kernel* k) {
+  std::lock_guard lock(modules_mutex);
+  if (k->registers) return true;
+  const std::string* ptx = ptx_of(k->module);
+  PtxKernel found;
+  if (!ptx || !describe(*ptx, k->name, &found)) return false;
+  k->registers = found.registers;
+  if (k->fn) return true;  // the rest is known from its translation
+  k->max_threads = found.max_threads;
+  k->static_shared = found.static_shared;
+  return true;
+}
+
 char* module_globals(Module* m, int index) {
   std::lock_guard lock(modules_mutex);
   const TranslatedModule* t = translated(m);

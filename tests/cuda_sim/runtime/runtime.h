@@ -39,11 +39,13 @@ struct Kernel {
   uint32_t static_shared = 0;
   uint32_t max_dynamic_shared = 49152;
   int max_threads = 1024;
+  int registers = 0;  // of a thread; 0 until somebody asks
 };
 Kernel* find_kernel(
     const void* function);  // a host stub, or a handle (a Kernel*) of another API; null: unknown
 void register_kernel(const void* host_function, Module* m, const char* name);
-bool resolve_kernel(Kernel* k);  // false: it can't be translated
+bool resolve_kernel(Kernel* k);   // false: it can't be translated
+bool describe_kernel(Kernel* k);  // what can be asked of it, without translating it; false: it isn't there
 cudaError_t launch(Kernel* k, dim3 grid, dim3 block, void** arguments, size_t dynamic_shared,
                    cudaStream_t stream);
 
@@ -143,6 +145,7 @@ constexpr const char* kDeviceName = "cuda_sim H100-like";
 constexpr int kDriverVersion = 13000;
 constexpr int kMaxShared = 232448;  // bytes of a block, opted in
 constexpr uint32_t kThreadsPerSm = 2048;
+constexpr int kRegistersPerSm = 65536;
 inline long multiprocessors() { return option("CUDASIM_SMS", 132); }
 inline bool p2p_supported() { return option("CUDASIM_P2P", 1) != 0; }
 

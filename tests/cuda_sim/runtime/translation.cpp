@@ -147,15 +147,17 @@ bool compile_kernel(const Tools& tools, const std::string& ptx, const std::strin
 
 }  // namespace
 
+const std::string* ptx_of(Module* m) {
+  if (!m->unusable && m->ptx.empty()) m->unusable = !extract_ptx(m->fat_binary, &m->ptx);
+  return m->unusable ? nullptr : &m->ptx;
+}
+
 const TranslatedModule* translate(Module* m, const std::string& kernel) {
   static const Tools tools;
-  if (m->unusable) return nullptr;
+  const std::string* found = ptx_of(m);
+  if (!found) return nullptr;
   if (m->cache_path.empty()) {
-    std::string ptx;
-    if (!extract_ptx(m->fat_binary, &ptx)) {
-      m->unusable = true;
-      return nullptr;
-    }
+    const std::string& ptx = *found;
     std::string path = tools.cache / ("module-" + hash(ptx));
     bool written = make_once(path + ".ptx", [&](const std::string& out) {
       std::ofstream file(out, std::ios::binary);

@@ -1,6 +1,7 @@
 // What the memory checker and the scheduler notice: each test does one thing that a GPU punishes or silently
 // gets wrong.
 #include <cstdlib>
+#include <filesystem>
 
 #include "child.h"
 
@@ -28,6 +29,12 @@ __global__ void diverged(int* p) {
 __global__ void wait_for(volatile int* flag) {
   while (*flag == 0) {
   }
+}
+__global__ void __launch_bounds__(256, 2) bounded(int* p) {
+  __shared__ int s[500];
+  s[threadIdx.x] = p[threadIdx.x];
+  __syncthreads();
+  p[threadIdx.x] = s[255 - threadIdx.x];
 }
 __global__ void grid_barrier(int* arrived, int wanted) {
   if (threadIdx.x == 0) {
@@ -162,6 +169,46 @@ int four_blocks_wait_for_each_other() {
   grid_barrier<<<4, 1024>>>(device_ints(1), 4);
   return static_cast<int>(cudaDeviceSynchronize());
 }
+size_t compiled_kernels() {
+  size_t n = 0;
+  for (const auto& file : std::filesystem::directory_iterator(getenv("CUDASIM_CACHE")))
+    n += file.path().extension() == ".so";
+  return n;
+}
+
+// A program asks many kernels that it never launches.
+TEST(Kernels, WhatCanBeAskedIsSaidWithoutCompilingThem) {
+  const auto folder = std::filesystem::temp_directory_path() / ("cuda_sim_asked." + std::to_string(getpid()));
+  if (!getenv("CUDA_SIM_CHILD")) std::filesystem::create_directory(folder);
+  Child c = in_child({"CUDASIM_CACHE=" + folder.string()}, [] {
+    cudaFuncAttributes a;
+    int blocks = 0;
+    EXPECT_EQ(cudaFuncGetAttributes(&a, bounded), cudaSuccess);
+    EXPECT_EQ(a.maxThreadsPerBlock, 256);
+    EXPECT_EQ(a.sharedSizeBytes, 2048u);
+    EXPECT_EQ(a.numRegs, 128);  // those of an SM among two blocks
+    EXPECT_EQ(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, bounded, 256, 0), cudaSuccess);
+    EXPECT_EQ(blocks, 2);
+    EXPECT_EQ(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, bounded, 512, 0), cudaErrorInvalidValue);
+    EXPECT_EQ(cudaFuncGetAttributes(&a, poke), cudaSuccess);
+    EXPECT_EQ(a.maxThreadsPerBlock, 1024);
+    EXPECT_EQ(a.sharedSizeBytes, 0u);
+    EXPECT_EQ(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, poke, 512, 0), cudaSuccess);
+    EXPECT_EQ(blocks, 4);
+    EXPECT_EQ(compiled_kernels(), 0u);
+    int* p = nullptr;
+    EXPECT_EQ(cudaMalloc(&p, 1024), cudaSuccess);
+    bounded<<<1, 256>>>(p);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    EXPECT_EQ(compiled_kernels(), 1u);
+    EXPECT_EQ(cudaFuncGetAttributes(&a, bounded), cudaSuccess);
+    EXPECT_EQ(a.sharedSizeBytes, 2048u);
+    return 0;
+  }, 240);  // a new cache takes a precompiled header
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(c.exit_code, 0) << c.output;
+}
+
 TEST(Scheduler, BlocksThatFitAreResident) {  // two SMs hold 4096 threads
   Child child = in_child({"CUDASIM_SMS=2"}, four_blocks_wait_for_each_other);
   EXPECT_EQ(child.exit_code, 0) << child.output;
