@@ -12,9 +12,16 @@ bool pageable(const void* address) {
   return !find_allocation(address, &a);
 }
 
+// Mappings of cuMemMap may lie one behind the other.
 bool leaves_allocation(const void* address, size_t size) {
+  const uintptr_t end = reinterpret_cast<uintptr_t>(address) + size;
   Allocation a;
-  return find_allocation(address, &a) && reinterpret_cast<uintptr_t>(address) + size > a.base + a.size;
+  if (!find_allocation(address, &a)) return false;
+  while (end > a.base + a.size) {
+    const bool may_go_on = a.kind == MemoryKind::kVirtual;
+    if (!may_go_on || !find_allocation(reinterpret_cast<void*>(a.base + a.size), &a) || a.kind != MemoryKind::kVirtual) return true;
+  }
+  return false;
 }
 
 // Between devices a copy passes the link that a fault may be asked for; a device has it where peer access is

@@ -135,11 +135,14 @@ int device_attribute(int attribute, int index) {
     case cudaDevAttrHostNativeAtomicSupported:
     case cudaDevAttrConcurrentManagedAccess:
     case cudaDevAttrIpcEventSupport:
-    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
       return 1;
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+      return vmm_supported();
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
+      return fabric() != kNoFabric;
     case cudaDevAttrComputeCapabilityMajor:
       return static_cast<int>(option("CUDASIM_CC", 90)) / 10;
     case cudaDevAttrComputeCapabilityMinor:

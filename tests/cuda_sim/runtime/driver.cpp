@@ -71,7 +71,7 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, unsign
 
 // A driver function by its name without a version: the newest there is.
 void* find_driver_function(const char* name) {
-  for (const char* version : {"", "_v2", "_v3", "_v4"})
+  for (const char* version : {"_v4", "_v3", "_v2", ""})
     if (void* f = dlsym(RTLD_DEFAULT, (std::string(name) + version).c_str())) return f;
   return nullptr;
 }

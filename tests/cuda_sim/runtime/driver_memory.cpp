@@ -19,6 +19,7 @@ struct Physical {
   int fd;
   size_t size;
   CUmemAllocationProp properties;
+  bool imported;  // its process accounts for it
   std::atomic<int> references{1};
 
   bool on_device() const { return properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE; }
@@ -42,7 +43,66 @@ void* as_pointer(CUdeviceptr address) { return reinterpret_cast<void*>(address);
 void drop(Physical* p) {
   if (p->references.fetch_sub(1) > 1) return;
   close(p->fd);
+  if (p->on_device() && !p->imported) {
+    Device& d = device(p->properties.location.id);
+    std::lock_guard lock(memory_mutex);
+    d.used -= p->size;
+  }
   delete p;
+}
+
+constexpr uint32_t kFabricMagic = 0x46614272;
+struct FabricHandle {
+  uint32_t magic;
+  int pid, fd;
+};
+static_assert(sizeof(FabricHandle) <= sizeof(CUmemFabricHandle));
+
+constexpr int kShareable = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC;
+// Other processes see by its name of which device a file is memory.
+constexpr const char* kFileName = "cuda_sim-memory-";
+
+bool take_memory(Device& d, size_t size) {
+  std::lock_guard lock(memory_mutex);
+  if (d.used + size > d.total) return false;
+  d.used += size;
+  return true;
+}
+
+int make_file(const std::string& name, size_t size) {
+  int fd = memfd_create(name.c_str(), MFD_CLOEXEC);
+  if (fd < 0) return fd;
+  if (ftruncate(fd, static_cast<off_t>(size))) {
+    close(fd);
+    return -1;
+  }
+  if (size > kPatternLimit) return fd;
+  void* bytes = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (bytes == MAP_FAILED) return fd;
+  memset(bytes, kPattern, size);
+  munmap(bytes, size);
+  return fd;
+}
+
+int device_of_file(int fd) {
+  char path[64], name[128] = {};
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  if (readlink(path, name, sizeof name - 1) < 0) return current_device;
+  const char* number = strstr(name, kFileName);
+  return number ? index_of(atoi(number + strlen(kFileName))) : current_device;
+}
+
+CUresult import_file(CUmemGenericAllocationHandle* handle, int fd, CUmemAllocationHandleType type) {
+  struct stat file;
+  if (fd < 0 || fstat(fd, &file)) return CUDA_ERROR_INVALID_VALUE;
+  CUmemAllocationProp properties;
+  memset(&properties, 0, sizeof properties);
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = device_of_file(fd);
+  properties.requestedHandleTypes = type;
+  *handle = handle_of(new Physical{fd, static_cast<size_t>(file.st_size), properties, true});
+  return CUDA_SUCCESS;
 }
 
 void close_range(void* address, size_t size) {
@@ -60,18 +120,23 @@ CUDA_API CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
                               const CUmemAllocationProp* properties, unsigned long long) {
   if (!handle || !properties || !size || size % kGranularity) return CUDA_ERROR_INVALID_VALUE;
   if (properties->type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
-  if (properties->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-    fprintf(stderr, "cuda_sim: cuMemCreate: only handles that are file descriptors are simulated\n");
+  if (properties->requestedHandleTypes & ~kShareable) {
+    fprintf(stderr, "cuda_sim: cuMemCreate: only file descriptors and fabric handles are simulated\n");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  if (allocation_fails(size)) return CUDA_ERROR_OUT_OF_MEMORY;
-  int fd = memfd_create("cuda_sim-memory", MFD_CLOEXEC);
-  if (fd < 0 || ftruncate(fd, static_cast<off_t>(size))) {
-    if (fd >= 0) close(fd);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  *handle = handle_of(new Physical{fd, size, *properties});
-  return CUDA_SUCCESS;
+  const bool on_device = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  const int index = on_device ? properties->location.id : 0;
+  if (!vmm_supported()) return CUDA_ERROR_NOT_SUPPORTED;
+  if (index < 0 || index >= device_count()) return CUDA_ERROR_INVALID_DEVICE;
+  if (properties->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC && fabric() != kFabric)
+    return fabric() == kNoFabric ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_NOT_PERMITTED;
+  Device& d = device(index);
+  if (allocation_fails(size) || (on_device && !take_memory(d, size))) return CUDA_ERROR_OUT_OF_MEMORY;
+  const std::string name = kFileName + std::to_string(d.id);
+  *handle = handle_of(new Physical{make_file(name, size), size, *properties, false});
+  if (as_physical(*handle)->fd >= 0) return CUDA_SUCCESS;
+  drop(as_physical(*handle));
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 CUDA_API CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   drop(as_physical(handle));
@@ -119,10 +184,11 @@ CUDA_API CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset,
 }
 CUDA_API CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc* access,
                                  size_t count) {
-  for (size_t i = 0; i < count; i++)
-    if (access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE &&
-        mprotect(mapped(as_pointer(address)), size, PROT_READ | PROT_WRITE))
-      return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; i++) {
+    const bool may = access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    if (may && mprotect(mapped(as_pointer(address)), size, PROT_READ | PROT_WRITE)) return CUDA_ERROR_INVALID_VALUE;
+    if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE) set_access(address, size, access[i].location.id, may);
+  }
   return CUDA_SUCCESS;
 }
 CUDA_API CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
@@ -158,25 +224,28 @@ CUDA_API CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* pr
 CUDA_API CUresult cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle handle,
                                                CUmemAllocationHandleType type, unsigned long long) {
   const Physical& p = *as_physical(handle);
-  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !(p.properties.requestedHandleTypes & type))
-    return CUDA_ERROR_INVALID_VALUE;
-  *static_cast<int*>(out) = fcntl(p.fd, F_DUPFD_CLOEXEC, 0);
-  return CUDA_SUCCESS;
+  if (!(type & kShareable) || !(p.properties.requestedHandleTypes & type)) return CUDA_ERROR_INVALID_VALUE;
+  if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+    const FabricHandle h{kFabricMagic, getpid(), p.fd};
+    memset(out, 0, sizeof(CUmemFabricHandle));
+    memcpy(out, &h, sizeof h);
+    return CUDA_SUCCESS;
+  }
+  const int fd = fcntl(p.fd, F_DUPFD_CLOEXEC, 0);
+  *static_cast<int*>(out) = fd;
+  return fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 }
 CUDA_API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shared,
                                                  CUmemAllocationHandleType type) {
+  if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+    FabricHandle h;
+    memcpy(&h, shared, sizeof h);
+    if (h.magic != kFabricMagic || fabric() != kFabric) return CUDA_ERROR_INVALID_VALUE;
+    return import_file(handle, open_fd_of(h.pid, h.fd), type);
+  }
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
   int fd = fcntl(static_cast<int>(reinterpret_cast<intptr_t>(shared)), F_DUPFD_CLOEXEC, 0);
-  struct stat file;
-  if (fd < 0 || fstat(fd, &file)) return CUDA_ERROR_INVALID_VALUE;
-  CUmemAllocationProp properties;
-  memset(&properties, 0, sizeof properties);
-  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  properties.location.id = current_device;  // a file doesn't say which device it stands for
-  properties.requestedHandleTypes = type;
-  *handle = handle_of(new Physical{fd, static_cast<size_t>(file.st_size), properties});
-  return CUDA_SUCCESS;
+  return import_file(handle, fd, type);
 }
 
 }  // namespace cuda_sim

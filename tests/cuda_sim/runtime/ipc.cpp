@@ -33,6 +33,8 @@ To as_handle(const From& from) {
   return to;
 }
 
+}  // namespace
+
 int open_fd_of(int pid, int fd) {
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
@@ -44,8 +46,6 @@ int index_of(int device_id) {
     if (devices()[static_cast<size_t>(i)]->id == device_id) return i;
   return current_device;  // this process doesn't see the device
 }
-
-}  // namespace
 
 CUDA_API cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* address) {
   CUDA_SIM_ENTER();

@@ -17,8 +17,6 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr size_t kUnit = 65536;             // of device memory
-constexpr size_t kPatternLimit = 64 << 20;  // larger allocations aren't filled with a pattern
-constexpr int kPattern = 0xA5;
 
 std::map<uintptr_t, Allocation> allocations;  // by base; guarded by memory_mutex
 std::atomic<unsigned long long> last_id{0};
@@ -54,12 +52,20 @@ char* reserve_window(size_t size, size_t alignment) {
 void add_allocation(void* base, size_t size, MemoryKind kind, int device, unsigned flags) {
   auto key = reinterpret_cast<uintptr_t>(base);
   std::lock_guard lock(memory_mutex);
-  allocations[key] = {key, size, kind, device, flags, ++last_id};
+  allocations[key] = {key, size, kind, device, flags, ++last_id, 0};
 }
 
 void remove_allocation(const void* base) {
   std::lock_guard lock(memory_mutex);
   allocations.erase(reinterpret_cast<uintptr_t>(base));
+  ++last_id;
+}
+
+void set_access(uintptr_t from, size_t size, int device, bool may) {
+  const uint64_t bit = uint64_t{1} << device;
+  std::lock_guard lock(memory_mutex);
+  for (auto a = allocations.lower_bound(from); a != allocations.end() && a->first < from + size; ++a)
+    a->second.access = may ? a->second.access | bit : a->second.access & ~bit;
   ++last_id;
 }
 
@@ -280,6 +286,8 @@ extern "C" CSIM_API void csim_check_access(uint64_t address, uint32_t bytes, Thr
   else if (a.kind == MemoryKind::kDevice && a.device != t->device &&
            !device(t->device).peers[static_cast<size_t>(a.device)])
     why = "it is memory of another device, without peer access";
+  else if (a.kind == MemoryKind::kVirtual && !(a.access >> t->device & 1))
+    why = "cuMemSetAccess hasn't given this device access";
   if (!why) {
     last = a;
     generation = now;

@@ -148,6 +148,9 @@ constexpr uint32_t kThreadsPerSm = 2048;
 constexpr int kRegistersPerSm = 65536;
 inline long multiprocessors() { return option("CUDASIM_SMS", 132); }
 inline bool p2p_supported() { return option("CUDASIM_P2P", 1) != 0; }
+inline bool vmm_supported() { return option("CUDASIM_VMM", 1) != 0; }
+enum Fabric : long { kNoFabric, kFabric, kFabricForbidden };  // forbidden: the device has it, the system doesn't let processes use it
+inline long fabric() { return vmm_supported() ? option("CUDASIM_FABRIC", kNoFabric) : kNoFabric; }
 
 enum class MemoryKind { kDevice, kHost, kRegistered, kManaged, kIpc, kVirtual };
 struct Allocation {
@@ -157,6 +160,7 @@ struct Allocation {
   int device = 0;
   unsigned flags = 0;
   unsigned long long id = 0;
+  uint64_t access = 0;  // kVirtual: the devices that may touch it, a bit each
 
   bool on_host() const { return kind == MemoryKind::kHost || kind == MemoryKind::kRegistered; }
 };
@@ -164,10 +168,15 @@ extern std::mutex memory_mutex;  // of devices' ranges and of the allocations
 bool find_allocation(const void* address, Allocation* found);
 void add_allocation(void* base, size_t size, MemoryKind kind, int device, unsigned flags = 0);
 void remove_allocation(const void* base);
+void set_access(uintptr_t from, size_t size, int device, bool may);  // of the allocations in this range
 unsigned long long allocation_generation();  // another one whenever an allocation is made or ends
 cudaError_t allocate(void** address, size_t size);
 cudaError_t release(void* address);
 void release_range(const Allocation& a);
+int open_fd_of(int pid, int fd);  // of another process, what it has open
+int index_of(int device_id);      // here; where this process doesn't see the device: the current one
+constexpr size_t kPatternLimit = 64 << 20;  // larger allocations aren't filled with a pattern
+constexpr int kPattern = 0xA5;
 
 // Strict mode (CUDASIM_STRICT): device addresses lie in a window that the host can't touch; their bytes are
 // mapped `delta` higher, where only translated kernels and the copy engine look.
