@@ -1,23 +1,20 @@
 #include "bootstrap/descriptors.h"
 
-#include <poll.h>
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <cstring>
+#include <cerrno>
 #include <exception>
 #include <map>
 #include <memory>
 
 #include "base/error.h"
 #include "bootstrap/arrivals.h"
+#include "bootstrap/fd_message.h"
 #include "bootstrap/root.h"
 
 namespace muster {
 namespace {
 
-constexpr size_t kPerMessage = 64;  // descriptors; the kernel's limit is 253
-constexpr char kGo = 'g', kDone = 'd', kFds = 'f';
+constexpr char kGo = 'g', kDone = 'd';
 
 struct Member {
   int rank;
@@ -53,72 +50,20 @@ struct Member {
   std::vector<Fd> receive(size_t count) const;
 };
 
-struct Control {
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * kPerMessage)] = {};
-};
-
 void Member::send(const int* fds, size_t count) const {
   for (size_t n; count > 0; fds += n, count -= n) {
-    n = std::min(count, kPerMessage);
-    char tag = kFds;
-    iovec io{&tag, 1};
-    Control control;
-    msghdr m{};
-    m.msg_iov = &io;
-    m.msg_iovlen = 1;
-    m.msg_control = control.space;
-    m.msg_controllen = CMSG_SPACE(sizeof(int) * n);
-    cmsghdr* c = CMSG_FIRSTHDR(&m);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(int) * n);
-    std::memcpy(CMSG_DATA(c), fds, sizeof(int) * n);
-    while (sendmsg(fd, &m, MSG_NOSIGNAL) < 0) {
-      if (errno == EINTR) continue;
-      if (errno == EPIPE || errno == ECONNRESET) lost(IoStatus::closed, "to");
-      if (errno != EAGAIN && errno != EWOULDBLOCK) lost(IoStatus::failed, "to");
-      if (!wait_for(fd, POLLOUT, deadline)) lost(IoStatus::expired, "to");
-    }
+    n = std::min(count, kFdsPerMessage);
+    if (const IoStatus s = send_fds(fd, {fds, n}, deadline); s != IoStatus::done) lost(s, "to");
   }
 }
 
 std::vector<Fd> Member::receive(size_t count) const {
   std::vector<Fd> r;
-  while (r.size() < count) {
-    char tag = 0;
-    iovec io{&tag, 1};
-    Control control;
-    msghdr m{};
-    m.msg_iov = &io;
-    m.msg_iovlen = 1;
-    m.msg_control = control.space;
-    m.msg_controllen = sizeof control.space;
-    const ssize_t n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      if (!wait_for(fd, POLLIN, deadline)) lost(IoStatus::expired, "from");
-      continue;
-    }
-    if (n == 0 || (n < 0 && errno == ECONNRESET)) lost(IoStatus::closed, "from");
-    if (n < 0) lost(IoStatus::failed, "from");
-    size_t got = 0;
-    for (cmsghdr* c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
-      if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-      got = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-      for (size_t i = 0; i < got; ++i) {
-        int received = -1;
-        std::memcpy(&received, CMSG_DATA(c) + i * sizeof(int), sizeof received);
-        r.emplace_back(received);
-      }
-    }
-    if (m.msg_flags & MSG_CTRUNC) {  // the kernel could not make all of them in this process
-      errno = EMFILE;
-      lost(IoStatus::failed, "from");
-    }
-    if (tag != kFds || got == 0 || r.size() > count) {
-      errno = EBADMSG;
-      lost(IoStatus::failed, "from");
-    }
+  while (r.size() < count)
+    if (const IoStatus s = recv_fds(fd, r, deadline); s != IoStatus::done) lost(s, "from");
+  if (r.size() > count) {
+    errno = EBADMSG;
+    lost(IoStatus::failed, "from");
   }
   return r;
 }
