@@ -9,6 +9,7 @@ using T = OptionType;
 // Why a variable has no effect.
 constexpr const char* kGpu = "it is about GPUs, and this build moves data between host memories only";
 constexpr const char* kPinned = "messages between GPUs of different hosts go through pinned host memory, never straight to the adapter";
+constexpr const char* kHostMemory = "host memory that ranks share, with GPUs or without, is always a memory file whose descriptor is passed on";
 constexpr const char* kAnyOrder = "messages may take any order on their way here, whatever the fabric does";
 constexpr const char* kAnew = "a connection that breaks is always made anew, over another port where both hosts have one";
 constexpr const char* kAllPorts = "each connection uses all ports that serve and both hosts have; NCCL_IB_HCA chooses them";
@@ -103,8 +104,8 @@ constexpr Option kTable[] = {
     // GPUs
     {"NCCL_CGA_CLUSTER_SIZE", T::integer, "", "", false, kGpu},
     {"NCCL_CTA_POLICY", T::text, "", "", false, kGpu},
-    {"NCCL_CUMEM_ENABLE", T::integer, "", "", false, kGpu},
-    {"NCCL_CUMEM_HOST_ENABLE", T::integer, "", "", false, kGpu},
+    {"NCCL_CUMEM_ENABLE", T::integer, "1", "0: GPU memory that Muster makes and ranks share (ncclMemAlloc, mailboxes) is of cudaMalloc, shared by cudaIpc; 1: of cuMemCreate, shared by file descriptors, where the driver can (docs/cuda.md)"},
+    {"NCCL_CUMEM_HOST_ENABLE", T::integer, "", "", false, kHostMemory},
     {"NCCL_DEV_API_JIT", T::integer, "", "", false, kGpu},
     {"NCCL_DISABLE_MEM_MANAGER", T::integer, "", "", false, kGpu},
     {"NCCL_ELASTIC_BUFFER_REGISTER", T::integer, "", "", false, kGpu},

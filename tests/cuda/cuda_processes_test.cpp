@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cuda/gpu_job.h"
+#include "cuda/gpu_memory.h"
 #include "nccl.h"
 #include "support/outcome.h"
 #include "support/processes.h"
@@ -42,6 +43,42 @@ TEST(CudaProcesses, TwoGpusEach) {
     job.destroy();
     EXPECT_THAT(log.text(), Not(HasSubstr("by way of host memory")));
   });
+}
+
+// --- what mailboxes are made of ---
+
+TEST(CudaProcesses, MailboxesAreOfMappedMemoryWhereTheDriverHasIt) {
+  MUSTER_NEEDS_GPUS(2);
+  const struct {
+    const char *name, *value, *by, *refusal;
+  } cases[] = {{"NCCL_CUMEM_ENABLE", "-2", "file descriptor", nullptr},
+               {"NCCL_CUMEM_ENABLE", "0", "cudaIpc", "memory of cudaMalloc: NCCL_CUMEM_ENABLE=0"},
+               {"CUDASIM_VMM", "0", "cudaIpc", "memory of cudaMalloc: GPU 0 (cuda_sim H100-like, 0000:10:00.0) has no virtual memory"},
+               {"CUDASIM_FABRIC", "2", "file descriptor", nullptr}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(testing::Message() << c.name << "=" << c.value);
+    const Variable option(c.name, c.value);
+    run_processes(2, [&c](int p) {
+      const Log log;
+      GpuJob job;
+      const size_t free = test::free_memory(job.devices[0]);
+      job.expect_all_reduce(1001);
+      EXPECT_LT(test::free_memory(job.devices[0]), free - (4 << 20));
+      EXPECT_EQ(test::descriptors_of_gpu_memory(), c.refusal ? 0u : 2u);  // its own, and the one it has mapped
+      job.host.barrier();
+      job.destroy();
+      EXPECT_GE(test::free_memory(job.devices[0]) + (64 << 10), free);
+      EXPECT_EQ(test::descriptors_of_gpu_memory(), 0u);
+      EXPECT_THAT(log.text(), AllOf(HasSubstr(std::string("other processes reach its mailbox by ") + c.by),
+                                    Not(HasSubstr("by way of host memory"))));
+      if (c.refusal && p == 0) {
+        EXPECT_THAT(log.text(), HasSubstr(c.refusal));
+      }
+      if (!c.refusal) {
+        EXPECT_THAT(log.text(), Not(HasSubstr("cudaMalloc")));
+      }
+    });
+  }
 }
 
 // --- where GPUs don't reach each other ---
@@ -210,13 +247,6 @@ TEST(CudaProcesses, ARankThatHasLeftOrIsTooLateIsNamed) {
   });
 }
 
-size_t free_bytes(int device) {
-  const cuda::DeviceGuard guard(device);
-  size_t free = 0, all = 0;
-  EXPECT_EQ(cudaMemGetInfo(&free, &all), cudaSuccess);
-  return free;
-}
-
 // Memory that another process's kernels may store to isn't given to anybody else.
 TEST(CudaProcesses, MailboxesStayUntilTheOthersHaveLeft) {
   MUSTER_NEEDS_GPUS(2);
@@ -224,28 +254,28 @@ TEST(CudaProcesses, MailboxesStayUntilTheOthersHaveLeft) {
     GpuJob job(2);
     const int gpu = job.devices[0];
     const auto barrier = [&] { job.host.barrier(); };
-    const size_t before = free_bytes(gpu);
+    const size_t before = test::free_memory(gpu);
     job.fill(100);
     job.all([&](int i) { return job.all_reduce(i, 100); });
-    EXPECT_LT(free_bytes(gpu), before - (4 << 20));
+    EXPECT_LT(test::free_memory(gpu), before - (4 << 20));
     barrier();
     job.destroy();  // all at once: nothing is left
-    EXPECT_GE(free_bytes(gpu) + (64 << 10), before);
+    EXPECT_GE(test::free_memory(gpu) + (64 << 10), before);
     barrier();
 
     GpuJob late(2);
-    const size_t after = free_bytes(gpu);
+    const size_t after = test::free_memory(gpu);
     late.fill(100);
     late.all([&](int i) { return late.all_reduce(i, 100); });
     barrier();
     if (p == 0) late.destroy();
     barrier();
     if (p == 0) {
-      EXPECT_LT(free_bytes(gpu), after - (4 << 20));
+      EXPECT_LT(test::free_memory(gpu), after - (4 << 20));
     } else {
       late.destroy();
     }
-    EXPECT_EQ(p == 1, free_bytes(gpu) + (64 << 10) >= after);
+    EXPECT_EQ(p == 1, test::free_memory(gpu) + (64 << 10) >= after);
   });
 }
 

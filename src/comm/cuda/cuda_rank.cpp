@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/math.h"
+#include "comm/cuda/allocations.h"
 #include "device/cuda/check.h"
 #include "plan/planner.h"
 
@@ -60,16 +61,8 @@ class Library final : public GpuLibrary {
                                      int device) const override {
     return std::make_unique<CudaRank>(std::move(setting), inputs, device);
   }
-  void* allocate(size_t bytes) const override {
-    void* p = nullptr;
-    const LeavesCapturesAlone relaxed;
-    check(cudaMalloc(&p, bytes), "allocating {} bytes on {}", bytes, describe_device(current_device()));
-    return p;
-  }
-  void release(void* p) const override {
-    const LeavesCapturesAlone relaxed;
-    check(cudaFree(p), "freeing GPU memory at {}", p);
-  }
+  void* allocate(size_t bytes) const override { return allocate_gpu_memory(bytes); }
+  void release(void* p) const override { release_gpu_memory(p); }
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "comm/cuda/mailbox_memory.h"
 
 #include "base/error.h"
+#include "device/cuda/virtual_memory.h"
 #include "device/host/arena.h"
 
 namespace muster::cuda {
@@ -41,9 +42,12 @@ Registry<std::byte>& reached() {
   return *all;
 }
 
-Reached make_gpu_mailbox(int device, size_t bytes) {
-  const auto memory = std::make_shared<const DeviceMemory>(device, bytes);
-  return reached().get(key_of(memory->data()), [&] { return Reached(memory, memory->data()); });
+Reached make_gpu_mailbox(int device, size_t bytes, bool is_virtual) {
+  const auto keep = [](const auto& memory) {
+    return reached().get(key_of(memory->data()), [&] { return Reached(memory, memory->data()); });
+  };
+  if (is_virtual) return keep(std::shared_ptr<const MappedMemory>(make_virtual_memory(device, bytes)));
+  return keep(std::make_shared<const DeviceMemory>(device, bytes));
 }
 
 Reached make_host_mailbox(int device, size_t bytes, uint64_t* offset) {

@@ -19,8 +19,8 @@ using Reached = std::shared_ptr<std::byte>;
 // mapped.
 Registry<std::byte>& reached();
 
-// In GPU memory.
-Reached make_gpu_mailbox(int device, size_t bytes);
+// In GPU memory, by the driver's virtual memory management, or by cudaMalloc.
+Reached make_gpu_mailbox(int device, size_t bytes, bool is_virtual);
 // In this process's Arena, for GPUs that don't reach each other; `offset`: there.
 Reached make_host_mailbox(int device, size_t bytes, uint64_t* offset);
 // Memory of another process's Arena, from which `arena` is mapped.

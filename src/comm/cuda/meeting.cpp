@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/math.h"
+#include "comm/cuda/allocations.h"
 #include "exec/cuda/peer_proof.h"
 
 namespace muster::cuda {
@@ -32,8 +33,7 @@ bool is_news(const std::string& from, const std::string& to) {
 struct Meeting::Card {
   uint64_t gpu_mailbox;   // round 0: its address
   uint64_t host_mailbox;  // round 2: its offset in the Arena of its process, plus 1; 0: there is none
-  IpcHandle handle;       // round 0
-  uint64_t shared;        // round 0, 1: the handle is good
+  SharedPiece memory;     // round 0; of kind none: other processes can't reach it
   char bus[16];           // round 0
 };
 
@@ -62,8 +62,20 @@ std::vector<std::byte> Meeting::next_card() {
   return bytes;
 }
 
+void Meeting::make_mailbox() {
+  std::string refusal = refusal_of_virtual_memory(device_);
+  if (refusal.empty()) try {
+      in_gpu_ = make_gpu_mailbox(device_, bytes_, true);
+      return;
+    } catch (const Error& e) {
+      refusal = e.what();
+    }
+  log_info(Topic::p2p, "communicator {}, rank {}: its mailbox is memory of cudaMalloc: {}", setting_.name, setting_.rank, refusal);
+  in_gpu_ = make_gpu_mailbox(device_, bytes_, false);
+}
+
 void Meeting::introduce(Card* mine) {
-  in_gpu_ = make_gpu_mailbox(device_, bytes_);
+  make_mailbox();
   household_.keep(in_gpu_);
   mine->gpu_mailbox = reinterpret_cast<uint64_t>(in_gpu_.get());
   const std::string bus = bus_id(device_);
@@ -72,8 +84,10 @@ void Meeting::introduce(Card* mine) {
                            [](const GpuPeer& p) { return p.shares_memory && !p.same_process; }))
     return;
   try {
-    mine->handle = export_memory(in_gpu_.get(), device_);
-    mine->shared = 1;
+    offer_.emplace(in_gpu_.get(), bytes_);
+    mine->memory = offer_->pieces().front();  // a mailbox is one allocation, from its beginning on
+    log_info(Topic::p2p, "communicator {}, rank {}: other processes reach its mailbox by {}", setting_.name, setting_.rank,
+             name_of(mine->memory.kind));
   } catch (const Error& e) {
     log_info(Topic::p2p, "communicator {}, rank {}: other processes can't reach its GPU's memory: {}",
              setting_.name, setting_.rank, e.what());
@@ -93,6 +107,7 @@ bool Meeting::hear(std::span<const std::byte> cards) {
       write_to_peers();
       return false;
     case 1:
+      offer_.reset();  // who has sent this card has mapped what it can
       look_what_arrived(cards);
       return false;
     default:
@@ -113,7 +128,7 @@ void Meeting::reach(size_t peer, const Card& theirs) {
     const int device = device_at(theirs.bus);
     if (refusal.empty() && device >= 0 && !enable_peer_access(device_, device))
       refusal = "the driver gives no peer access; nvidia-smi topo -p2p rw says why";
-    if (refusal.empty() && !same_process && theirs.shared == 0)
+    if (refusal.empty() && !same_process && theirs.memory.kind == SharedPiece::Kind::none)
       refusal = "its memory can't be shared with other processes";
     if (refusal.empty()) {
       if (same_process) {
@@ -122,8 +137,7 @@ void Meeting::reach(size_t peer, const Card& theirs) {
           fail(Result::remote_error, "{} has left communicator {} before its first call on GPU memory",
                setting_.peers[peer].name, setting_.name);
       } else {
-        const auto memory = std::make_shared<const ImportedMemory>(device_, theirs.handle);
-        theirs_[peer] = {memory, memory->data()};
+        theirs_[peer] = reach_memory(device_, {&theirs.memory, 1}, 0, setting_.peers[peer].name);
       }
       return;
     }

@@ -6,11 +6,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "comm/cuda/mailbox_memory.h"
+#include "comm/cuda/memory_offer.h"
 #include "comm/gpu_rank.h"
 #include "exec/cuda/executor.h"
 #include "exec/cuda/mailbox.h"
@@ -34,6 +35,7 @@ class Meeting {
   size_t peers() const { return setting_.peers.size(); }
   size_t card_bytes() const;
   void introduce(Card* mine);
+  void make_mailbox();
   void reach(size_t peer, const Card& theirs);
   void write_to_peers();
   void look_what_arrived(std::span<const std::byte> cards);
@@ -47,6 +49,7 @@ class Meeting {
   const size_t bytes_;  // of a mailbox, with the proofs behind it: one of each rank
   int round_ = 0;
   Reached in_gpu_, in_host_;
+  std::optional<MemoryOffer> offer_;  // of in_gpu_, until all have mapped it
   uint64_t host_offset_ = 0;
   std::vector<std::string> buses_;           // by peer
   std::vector<Reached> theirs_;              // mailboxes in GPU memory; null: not reached

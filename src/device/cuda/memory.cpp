@@ -83,11 +83,11 @@ DeviceMemory::DeviceMemory(int device, size_t bytes) : bytes_(bytes), device_(de
     fail_cuda(error, fmt::format("allocating {} bytes on {}, where {}", bytes, describe_device(device),
                                  free_memory()));
   }
-  const cudaError_t error =
-      on_own_stream([&](cudaStream_t stream) { return cudaMemsetAsync(data_, 0, bytes, stream); });
-  if (error != cudaSuccess) {
+  try {
+    clear_memory(device, data_, bytes);
+  } catch (...) {
     release();
-    fail_cuda(error, fmt::format("clearing {} bytes on {}", bytes, describe_device(device)));
+    throw;
   }
 }
 
@@ -110,6 +110,13 @@ void DeviceMemory::write(size_t offset, const void* from, size_t bytes) {
 
 void DeviceMemory::read(size_t offset, void* to, size_t bytes) const {
   read_memory(device_, data_ + offset, to, bytes);
+}
+
+void clear_memory(int device, std::byte* memory, size_t bytes) {
+  const DeviceGuard guard(device);
+  const LeavesCapturesAlone relaxed;
+  check(on_own_stream([&](cudaStream_t stream) { return cudaMemsetAsync(memory, 0, bytes, stream); }), "clearing {} bytes on {}", bytes,
+        describe_device(device));
 }
 
 void read_memory(int device, const std::byte* from, void* to, size_t bytes) {

@@ -57,6 +57,9 @@ class DeviceMemory {
   int device_ = -1;
 };
 
+// Fills GPU memory with zeros, and waits.
+void clear_memory(int device, std::byte* memory, size_t bytes);
+
 // Copies GPU memory to the host, and waits.
 void read_memory(int device, const std::byte* from, void* to, size_t bytes);
 
