@@ -13,10 +13,15 @@ extern "C" char** environ;
 namespace cuda_sim {
 namespace {
 
-constexpr std::string_view kNames[] = {
-    "BUDGET",   "CACHE",  "CC",     "CHECK",     "CXXFLAGS", "DEVICES", "FABRIC", "FAIL_ALLOC", "FAIL_ALLOC_ABOVE",
-    "HANG_SEC", "MEM_MB", "P2P",    "P2P_FAULT", "SEED",     "SLICE",   "SMS",    "SPLIT",      "STACK_KB",
-    "STALL",    "STRICT", "TRACE",  "VERBOSE",   "VMM",      "WORKERS"};
+constexpr std::string_view kNames[] = {"BUDGET",    "CACHE",      "CC",
+                                       "CHECK",     "CXXFLAGS",   "DEVICES",
+                                       "FABRIC",    "FAIL_ALLOC", "FAIL_ALLOC_ABOVE",
+                                       "HANG_SEC",  "MEM_MB",     "P2P",
+                                       "P2P_FAULT", "SEED",       "SLICE",
+                                       "SMS",       "SPLIT",      "STACK_KB",
+                                       "STALL",     "STRICT",     "TALLY",
+                                       "TRACE",     "VERBOSE",    "VMM",
+                                       "WORKERS"};
 constexpr std::string_view kPrefix = "CUDASIM_";
 
 // When the library is loaded.

@@ -106,6 +106,7 @@ struct Tools {
     std::istringstream flags(text_option("CUDASIM_CXXFLAGS", "-O1"));
     for (std::string flag; flags >> flag;) compile.push_back(flag);
     if (option("CUDASIM_CHECK", 0)) compile.push_back("-DCSIM_CHECK");
+    if (!text_option("CUDASIM_TALLY").empty()) compile.push_back("-DCSIM_TALLY");
     if (peer_fault() != PeerFault::kNone) compile.push_back("-DCSIM_PEER_FAULT");
 #ifdef CUDA_SIM_RACE_CHECKER
     compile.insert(compile.end(), {"-g", "-fsanitize=thread"});

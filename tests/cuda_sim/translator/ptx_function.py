@@ -296,9 +296,10 @@ def _translate_instruction(body: FunctionBody, token: str, translate: Translate)
     try:
         if found[1]:
             body.emit(f"if ({body.value(found[1].strip()[1:], 'bool')}) {{")
+        body.emit(f'TALLY("{found[2]}");')
         translate(body, Instruction(name, modifiers, split_operands(found[3]), found[3].strip()))
     except (Untranslated, KeyError, IndexError):
-        del body.lines[before + (1 if found[1] else 0):]
+        del body.lines[before + (2 if found[1] else 1):]
         body.emit(f'unsupported("{found[2]}");')
     if found[1]:
         body.emit("}")

@@ -5,6 +5,7 @@
 
 #include "ptx_arithmetic.h"
 #include "ptx_memory.h"
+#include "ptx_tally.h"
 
 using Function = void (*)(char* result, char** arguments, Thread* T);  // of a .func
 
