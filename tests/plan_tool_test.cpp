@@ -303,7 +303,7 @@ TEST_F(PlanTool, SaysOfHostMemoryToo) {
            "NCCL_ALGO=ring NCCL_PROTO=LL NCCL_MIN_NCHANNELS=3 NCCL_BUFFSIZE=1M NCCL_CROSS_NIC=1");
   EXPECT_EQ(o.status, 0) << o.text;
   EXPECT_THAT(o.text, AllOf(HasSubstr("\nchosen     ring "), HasSubstr("NCCL_ALGO=ring: only ring\n"),
-                            HasSubstr("NCCL_PROTO=LL: no effect: the planner has no such choice"),
+                            HasSubstr("NCCL_PROTO=LL: no effect: host memory has no protocols to choose from"),
                             HasSubstr("NCCL_MIN_NCHANNELS=3: 3 channels\n"),
                             HasSubstr("NCCL_BUFFSIZE=1M: messages of up to 32KB\n"),
                             HasSubstr("NCCL_CROSS_NIC=1: no effect: ")));

@@ -13,9 +13,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "comm/tuner.h"
 #include "exec/group_message.h"
 #include "exec/host/chunk_table.h"
 #include "exec/host/executor.h"
+#include "plan/gpu_choice.h"
 #include "plan/planner.h"
 
 struct CUstream_st;
@@ -56,6 +58,14 @@ struct GpuSetting {
   std::function<bool(int rank)> gone;
   // Why these two GPUs (bus ids) shall not reach each other's memory; empty: they may.
   std::function<std::string(const std::string& from, const std::string& to)> p2p_refusal;
+  // What joins the ranks' GPUs (bus ids, by rank), as this rank's host is known; of one rank for all.
+  std::function<Links(const std::vector<std::string>& buses)> links;
+  std::string protocols;  // NCCL_PROTO
+  // What a tuner plugin makes of a call; null: there is none.
+  std::function<GpuWish(const CallShape& call, const GpuPlanInputs& inputs, const std::string& protocols)>
+      tune;
+  // How calls of a shape run, when the first one is made.
+  std::function<void(const CallShape& call, const GpuChoice& choice)> planned;
 };
 
 struct GpuCall {

@@ -1,6 +1,8 @@
 #include "comm/gpu_setting.h"
 
 #include "base/error.h"
+#include "base/log.h"
+#include "comm/gpu_links.h"
 #include "comm/host_topology.h"
 #include "comm/places.h"
 #include "topology/paths.h"
@@ -51,6 +53,24 @@ GpuNetwork network_of(Impl& comm) {
   return n;
 }
 
+Links known_links(const Options& options, const std::vector<std::string>& buses) {
+  try {
+    return links_between(host_topology(options), buses);
+  } catch (const Error& e) {
+    log_info(Topic::tuning, "what joins the GPUs isn't known, so they count as far from each other: {}",
+             e.what());
+    return far_links(static_cast<int>(buses.size()));
+  }
+}
+
+void say_planned(const Impl& comm, const CallShape& call, const GpuChoice& choice) {
+  const std::string text = to_string(call);
+  const std::string how = describe(text, comm.size, choice);
+  log_info(Topic::tuning, "communicator {}: {}", comm.name, how);
+  if (comm.report)
+    comm.report->row(text + " on GPUs", how, {choice.choice.algorithm->name, choice.us, {}}, {});
+}
+
 }  // namespace
 
 GpuSetting gpu_setting(Impl& comm) {
@@ -71,6 +91,16 @@ GpuSetting gpu_setting(Impl& comm) {
   s.gone = [&comm](int r) {
     return comm.control(r).left.load(std::memory_order_acquire) != 0 || comm.has_ended(r);
   };
+  s.links = [options = comm.options](const std::vector<std::string>& buses) {
+    return known_links(options, buses);
+  };
+  s.protocols = comm.options.text("NCCL_PROTO");
+  if (comm.tuner)
+    s.tune = [tuner = comm.tuner.get()](const CallShape& call, const GpuPlanInputs& inputs,
+                                        const std::string& protocols) {
+      return tuner->tuned_on_gpus(call, inputs, protocols);
+    };
+  s.planned = [&comm](const CallShape& call, const GpuChoice& choice) { say_planned(comm, call, choice); };
   const std::string level = comm.options.text("NCCL_P2P_LEVEL");
   if (comm.options.flag("NCCL_P2P_DISABLE")) {
     s.p2p_refusal = [](const std::string&, const std::string&) { return std::string("NCCL_P2P_DISABLE=1"); };

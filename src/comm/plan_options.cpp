@@ -122,6 +122,7 @@ void apply_plan_options(const Options& options, const Config& config, PlanInputs
   inputs.slot_bytes = choose_slot_bytes(options);
   inputs.message_bytes = align_up(inputs.slot_bytes / 2, kCacheLine);  // so that two ranks' memory stays under 4 MiB
   check_forced_algorithm(inputs);
+  nccl_protocols_for(Coll::all_reduce, options.text("NCCL_PROTO"));  // refuses what is no protocol
   WaitPolicy::choose(options.text("MUSTER_WAIT"), 1, 1);  // refuses what is no word of its own
   wants_report(options, 0);                               // likewise
 }

@@ -51,18 +51,6 @@ double ramp(const Links& l, double transfer_us, const Constants& k) {
 
 std::string_view generation(int sm) { return sm >= 90 ? "sm90" : sm >= 80 ? "sm80" : "sm70"; }
 
-const char* name_of(Protocol p) {
-  switch (p) {
-    case Protocol::ll:
-      return "LL";
-    case Protocol::ll128:
-      return "LL128";
-    case Protocol::simple:
-      return "simple";
-  }
-  return "";
-}
-
 std::string obstacle(Protocol p, const Links& l) {
   if (p == Protocol::ll128 && l.near != Near::nvlink && l.spread.per_host > 1)
     return fmt::format("LL128 needs lines to arrive whole, which only NVLink promises; here it is {}",

@@ -98,36 +98,6 @@ std::string obstacle_of(const Algorithm& a, const Links& l, Protocol protocol, d
   return a.by_host ? obstacle(l.spread.hosts, l.spread.per_host) : "";
 }
 
-std::optional<Protocol> protocol_named(const std::string& name) {
-  for (const Protocol p : kProtocols)
-    if (lower(name) == lower(name_of(p))) return p;
-  return std::nullopt;
-}
-
-std::vector<Protocol> protocols_of(std::string_view text) {
-  std::string_view list = trim(text);
-  const bool inverted = list.starts_with('^');
-  if (inverted) list.remove_prefix(1);
-  std::vector<Protocol> named, wanted;
-  for (const std::string_view part : split(list, ',')) {
-    const std::string_view word = trim(part);
-    if (word.empty()) continue;
-    const std::optional<Protocol> p = protocol_named(std::string(word));
-    if (!p)
-      fail(Result::invalid_argument, "'{}' is no protocol. There are: LL, LL128, simple",
-           printable(word, 60));
-    named.push_back(*p);
-  }
-  for (const Protocol p : kProtocols) {
-    const bool is_named = std::find(named.begin(), named.end(), p) != named.end();
-    if (named.empty() || is_named != inverted) wanted.push_back(p);
-  }
-  if (wanted.empty())
-    fail(Result::invalid_argument, "'{}' leaves no protocol. There are: LL, LL128, simple",
-         printable(text, 60));
-  return wanted;
-}
-
 void check_names(const CallShape& call, const PredictOptions& o) {
   if (!o.algorithm.empty() && !find_algorithm(call.coll, o.algorithm)) {
     std::vector<std::string_view> names;

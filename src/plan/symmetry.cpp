@@ -13,7 +13,6 @@ namespace muster {
 
 namespace {
 
-constexpr uint32_t kNone = SimulationLayout::kNone;
 // What is symmetric shows in few rounds: along a chain classes become known one hop a round.
 constexpr int kMostRounds = 32;
 
@@ -50,7 +49,7 @@ class Refinement {
   // Each channel's connections in the order in which it first uses them, which tells them apart.
   void list_uses() {
     first_use_.push_back(0);
-    std::vector<uint32_t> seen_by(l_.connections.size(), kNone);
+    std::vector<uint32_t> seen_by(l_.connections.size(), SimulationLayout::kNone);
     for (uint32_t c = 0; c < p_.channels.size(); ++c) {
       for (uint32_t s = p_.channels[c].first_step; s < p_.channels[c].last_step; ++s) {
         const FlatStep& f = p_.steps[s];
@@ -76,7 +75,7 @@ class Refinement {
     connection.assign(l_.connections.size(), 0);
     for (size_t i = 0; i < connection.size(); ++i) {
       const SimulationLayout::Connection& c = l_.connections[i];
-      connection[i] = hash_combine(hash_combine(c.latency, c.by_proxy), c.flow != kNone);
+      connection[i] = hash_combine(hash_combine(c.latency, c.by_proxy), c.flow != SimulationLayout::kNone);
     }
     window.assign(p_.window_paths.size(), 0);
     for (size_t c = 0; c < p_.channels.size(); ++c) {
@@ -127,14 +126,14 @@ class Refinement {
     for (size_t i = 0; i < connection.size(); ++i) {
       const SimulationLayout::Connection& c = l_.connections[i];
       connection[i] = hash_combine(hash_combine(connection[i], channel[c.sender]), channel[c.receiver]);
-      if (c.flow != kNone) owner[c.flow] = connection[i];
+      if (c.flow != SimulationLayout::kNone) owner[c.flow] = connection[i];
     }
     for (size_t w = 0; w < window.size(); ++w) {
       window[w] = hash_combine(window[w], channel[p_.window_paths[w].channel]);
-      if (l_.window_flow[w] != kNone) owner[l_.window_flow[w]] = window[w];
+      if (l_.window_flow[w] != SimulationLayout::kNone) owner[l_.window_flow[w]] = window[w];
     }
     for (size_t c = 0; c < channel.size(); ++c)
-      if (l_.work_flow[c] != kNone) owner[l_.work_flow[c]] = hash_combine(3, channel[c]);
+      if (l_.work_flow[c] != SimulationLayout::kNone) owner[l_.work_flow[c]] = hash_combine(3, channel[c]);
     std::vector<uint64_t> over(resource.size(), 0);
     for (size_t f = 0; f < flow.size(); ++f) {
       uint64_t way = 0;  // of its resources, in any order
@@ -144,14 +143,14 @@ class Refinement {
     }
     for (size_t r = 0; r < resource.size(); ++r) resource[r] = hash_combine(resource[r], over[r]);
     for (size_t i = 0; i < connection.size(); ++i)
-      if (const uint32_t f = l_.connections[i].flow; f != kNone)
+      if (const uint32_t f = l_.connections[i].flow; f != SimulationLayout::kNone)
         connection[i] = hash_combine(connection[i], flow[f]);
     for (size_t c = 0; c < channel.size(); ++c) {
       uint64_t& h = channel[c];
       for (const uint32_t i : uses(c)) h = hash_combine(h, connection[i]);
       for (const uint32_t w : windows_of_[c])
-        h = hash_combine(h, l_.window_flow[w] == kNone ? window[w] : flow[l_.window_flow[w]]);
-      if (l_.work_flow[c] != kNone) h = hash_combine(h, flow[l_.work_flow[c]]);
+        h = hash_combine(h, l_.window_flow[w] == SimulationLayout::kNone ? window[w] : flow[l_.window_flow[w]]);
+      if (l_.work_flow[c] != SimulationLayout::kNone) h = hash_combine(h, flow[l_.work_flow[c]]);
     }
   }
 
@@ -244,7 +243,7 @@ Symmetry fold(FlatPrograms& programs, SimulationLayout& layout) {
   take_first(programs.connections, connections);
   take_first(programs.window_paths, windows);
   take_first(layout.connections, connections);
-  const auto fold_flow = [&](uint32_t f) { return f == kNone ? kNone : flows.of[f]; };
+  const auto fold_flow = [&](uint32_t f) { return f == SimulationLayout::kNone ? SimulationLayout::kNone : flows.of[f]; };
   for (SimulationLayout::Connection& c : layout.connections) {
     c.sender = channels.of[c.sender];
     c.receiver = channels.of[c.receiver];

@@ -70,7 +70,10 @@ constexpr std::string_view kTail = R"(
 - lists that exclude others than `ring` (`^tree`, `^nvls,collnetdirect`): nothing of that kind runs unless it is forced.
 
 Anything else (`nvls` alone, `^ring`, `allreduce:tree`) is warned about, and the planner chooses. `muster plan` for GPUs meets lists of
-single functions and `^ring` as well, and `NCCL_PROTO` and `NCCL_CROSS_NIC` (`docs/planner.md`).
+single functions and `^ring` as well, and `NCCL_CROSS_NIC` (`docs/planner.md`).
+
+`NCCL_PROTO` is written alike. It is met exactly by collectives on GPU memory, whose kernels have LL and Simple; where a list leaves
+neither (`LL128`), the call is refused. Host memory has no protocols to choose from.
 
 The bounds on channels follow NCCL: `CTAS` beats `NCHANNELS` beats `NRINGS`, and all beat what the program asks for.
 `MUSTER_CHANNELS` beats them all.

@@ -37,6 +37,7 @@ std::string effect_of(const Option& option, const Options& options, const HostPl
                       const PlanInputs& in) {
   const std::string_view name = option.name;
   if (option.no_effect) return fmt::format("{}{}", kNoEffect, option.no_effect);
+  if (name == "NCCL_PROTO") return fmt::format("{}host memory has no protocols to choose from", kNoEffect);
   if (name == "MUSTER_PROGRAM")
     return fmt::format("{}plans are of what is built in; MUSTER_EXPLAIN=1 says what runs", kNoEffect);
   if (name.ends_with("_ALGO")) {

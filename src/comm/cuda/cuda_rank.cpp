@@ -6,10 +6,14 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/log_options.h"
 #include "base/math.h"
 #include "comm/cuda/allocations.h"
+#include "comm/mismatch.h"
+#include "comm/nccl_algo.h"
 #include "device/cuda/check.h"
 #include "plan/planner.h"
+#include "plan/selection.h"
 
 namespace muster::cuda {
 namespace {
@@ -31,14 +35,35 @@ MailboxShape mailbox_shape(int ranks) {
           .slot_bytes = kSlotOfConnection};
 }
 
-PlanInputs inputs_for_kernels(PlanInputs inputs) {
-  inputs.lanes = kMostBlocks;
-  inputs.most_channels = inputs.most_channels ? std::min(inputs.most_channels, kMostBlocks) : kMostBlocks;
-  inputs.cores = kMostBlocks * inputs.nranks;  // a channel has a multiprocessor to itself
-  inputs.slot_bytes = inputs.message_bytes = kSlotOfConnection;
-  inputs.windows = inputs.same_process = false;
-  inputs.tuned = nullptr;  // what was measured is host memory
-  return inputs;
+// `blocks`: that a rank's kernel may have.
+GpuPlanInputs inputs_for_kernels(const PlanInputs& inputs, const MailboxShape& shape, const Links& links,
+                                 int blocks) {
+  GpuPlanInputs in{inputs, shape.line_bytes / kLineBytes * kLineData, links, inputs.tuned};
+  PlanInputs& p = in.plan;
+  p.lanes = std::min(shape.lanes, blocks);
+  p.cores = kMostBlocks * p.nranks;  // a channel has a multiprocessor to itself
+  p.slot_bytes = p.message_bytes = shape.slot_bytes;
+  p.windows = p.same_process = false;
+  p.tuned = nullptr;  // it chooses ways of host memory
+  std::erase_if(p.custom, [&](const auto& custom) {
+    const int wanted = std::max(custom->lanes, custom->channels);
+    if (wanted > p.lanes)
+      log_once({true, "MUSTER_PROGRAM",
+                fmt::format("MUSTER_PROGRAM: {} ({}) isn't run on GPU memory: it has {} channels, and "
+                            "kernels of these ranks "
+                            "have {} at most",
+                            custom->algorithm.name, custom->file, wanted, p.lanes)});
+    return wanted > p.lanes;
+  });
+  return in;
+}
+
+// Ranks that choose differently make different calls.
+uint64_t mark_of(const GpuChoice& g) {
+  uint64_t mark = hash_combine(static_cast<uint64_t>(g.protocol), static_cast<uint64_t>(g.choice.channels));
+  for (const char* c = g.choice.algorithm->name; *c; ++c)
+    mark = hash_combine(mark, static_cast<uint64_t>(*c));
+  return mark & ~kMessageBit;
 }
 
 class Library final : public GpuLibrary {
@@ -77,7 +102,7 @@ size_t CudaRank::ShapeHash::operator()(const CallShape& s) const {
 CudaRank::CudaRank(GpuSetting setting, const PlanInputs& inputs, int device)
     : setting_(std::move(setting)),
       device_(device),
-      inputs_(inputs_for_kernels(inputs)),
+      inputs_(inputs),
       shape_(mailbox_shape(inputs.nranks)),
       household_(Household::of(setting_.communicator)),
       meeting_(std::make_unique<Meeting>(setting_, device, shape_, *household_)),
@@ -132,27 +157,41 @@ std::vector<std::byte> CudaRank::next_card() { return meeting_->next_card(); }
 void CudaRank::hear(std::span<const std::byte> cards) {
   if (!meeting_->hear(cards)) return;
   executor_.connect(meeting_->connections());
+  most_blocks_ = static_cast<uint32_t>(std::min(meeting_->blocks(), kMostBlocks));
+  plan_inputs_ = inputs_for_kernels(inputs_, shape_, meeting_->links(), meeting_->blocks());
+  if (setting_.network.network) plan_inputs_.ll_bytes = 0;  // networks carry messages that are counted
   meeting_.reset();
 }
 
-const LoadedPlan& CudaRank::plan_for(const GpuCall& call) {
-  const auto load = [&](const CallShape& shape, const Choice& choice) {
-    const Program program =
-        program_of(choice, {inputs_.nranks, setting_.rank, shape.root, inputs_.placement.get()});
-    return std::make_unique<LoadedPlan>(
-        device_, compile_for_kernels(program, shape, choice.tile_bytes, shape_, call.table));
-  };
+CudaRank::Plan CudaRank::make_plan(const CallShape& named, const CallShape& call,
+                                   const ChunkTable* table) const {
+  GpuWish wish{call, nccl_protocols_for(call.coll, setting_.protocols), {}};
+  if (setting_.tune && !table) wish = setting_.tune(call, plan_inputs_, wish.protocols);
+  GpuChoice g = choose_on_gpus(wish.call, plan_inputs_, wish.protocols);
+  if (!wish.by.empty()) g.choice.reason = "chosen by " + wish.by;
+  const Program program =
+      program_of(g.choice, {inputs_.nranks, setting_.rank, call.root, inputs_.placement.get()});
+  Plan plan{std::make_unique<LoadedPlan>(
+                device_, compile_for_kernels(program, call, g.choice.tile_bytes, shape_, table, g.protocol)),
+            mark_of(g)};
+  setting_.planned(named, g);
+  return plan;
+}
+
+const CudaRank::Plan& CudaRank::plan_for(const GpuCall& call) {
   if (!call.table) {
-    auto& plan = plans_[call.shape];
-    if (!plan) plan = load(call.shape, choose(call.shape, inputs_));
-    return *plan;
+    Plan& plan = plans_[call.shape];
+    if (!plan.loaded) plan = make_plan(call.shape, call.shape, nullptr);
+    return plan;
   }
   std::vector<UnevenPlan>& known = uneven_plans_[call.shape];
   for (const UnevenPlan& u : known)
-    if (u.table == *call.table) return *u.plan;
-  const UnevenChoice choice = choose_uneven(call.shape, call.elements, inputs_);
-  known.push_back({*call.table, load(choice.alike, choice.slots)});
-  return *known.back().plan;
+    if (u.table == *call.table) return u.plan;
+  const UnevenChoice choice = choose_uneven(call.shape, call.elements, plan_inputs_.plan);
+  CallShape alike = choice.alike;
+  alike.allowed = only(*choice.slots.algorithm);  // which takes parts of any length
+  known.push_back({*call.table, make_plan(call.shape, alike, call.table)});
+  return known.back().plan;
 }
 
 void CudaRank::reach_hosts(std::span<const uint32_t> ends) {
@@ -175,11 +214,11 @@ void CudaRank::end_on(StreamHandle stream) {
 }
 
 void CudaRank::launch(const GpuCall& call) {
-  const LoadedPlan& plan = plan_for(call);
-  if (bridge_) reach_hosts(plan.ends());
+  const Plan& plan = plan_for(call);
+  if (bridge_) reach_hosts(plan.loaded->ends());
   begin_on(call.stream);
-  executor_.run(plan, {call.send, call.recv}, call.fingerprint, {call.weight_bits, call.weight_at},
-                call.stream);
+  executor_.run(*plan.loaded, {call.send, call.recv}, call.fingerprint ^ plan.mark,
+                {call.weight_bits, call.weight_at}, call.stream);
   end_on(call.stream);
 }
 
@@ -191,7 +230,7 @@ void CudaRank::launch(const GpuGroup& group) {
     joined_.record(other);
     joined_.hold_back(stream);
   }
-  const MessageImage image = image_of(group.messages, setting_.rank, shape_);
+  const MessageImage image = image_of(group.messages, setting_.rank, shape_, most_blocks_);
   if (bridge_) reach_hosts(image.ends());
   executor_.run(image, stream);
   if (!others.empty()) joined_.record(stream);

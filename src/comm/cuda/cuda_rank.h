@@ -36,7 +36,13 @@ class CudaRank final : public GpuRank {
 
  private:
   bool others_have_gone() const;
-  const LoadedPlan& plan_for(const GpuCall& call);
+  struct Plan {
+    std::unique_ptr<LoadedPlan> loaded;
+    uint64_t mark = 0;  // of what was chosen; in the fingerprints of its calls
+  };
+  const Plan& plan_for(const GpuCall& call);
+  // `named`: as the caller has it. `table`: of a V-variant, `call` is then that of equal counts.
+  Plan make_plan(const CallShape& named, const CallShape& call, const ChunkTable* table) const;
   // Ends of connections to other hosts, before the first launch that uses them.
   void reach_hosts(std::span<const uint32_t> ends);
   // Around a launch: calls of a communicator come one after the other, on whatever streams.
@@ -48,16 +54,18 @@ class CudaRank final : public GpuRank {
   };
   struct UnevenPlan {
     ChunkTable table;
-    std::unique_ptr<LoadedPlan> plan;
+    Plan plan;
   };
   const GpuSetting setting_;
   const int device_;
-  const PlanInputs inputs_;  // as the kernels' planning sees them
+  const PlanInputs inputs_;  // as given
   const MailboxShape shape_;
   std::shared_ptr<Household> household_;
   std::unique_ptr<Meeting> meeting_;  // until connected
   KernelExecutor executor_;
-  std::unordered_map<CallShape, std::unique_ptr<LoadedPlan>, ShapeHash> plans_;
+  GpuPlanInputs plan_inputs_;  // when connected
+  uint32_t most_blocks_ = 0;   // of a kernel
+  std::unordered_map<CallShape, Plan, ShapeHash> plans_;
   std::unordered_map<CallShape, std::vector<UnevenPlan>, ShapeHash> uneven_plans_;
   std::vector<DeviceMemory> copies_;  // the last is the largest; graphs may use the others
   Event joined_;                      // of streams that a group is on beside its first

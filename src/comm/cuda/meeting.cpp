@@ -34,7 +34,8 @@ struct Meeting::Card {
   uint64_t gpu_mailbox;   // round 0: its address
   uint64_t host_mailbox;  // round 2: its offset in the Arena of its process, plus 1; 0: there is none
   SharedPiece memory;     // round 0; of kind none: other processes can't reach it
-  char bus[16];           // round 0
+  GpuFacts gpu;           // round 0
+  LinkFacts links;        // round 1, of rank 0
 };
 
 Meeting::Meeting(const GpuSetting& setting, int device, const MailboxShape& shape, Household& household)
@@ -55,6 +56,7 @@ std::vector<std::byte> Meeting::next_card() {
   std::vector<std::byte> bytes(card_bytes());
   Card mine{};
   if (round_ == 0) introduce(&mine);
+  if (round_ == 1 && setting_.rank == 0 && on_one_host()) mine.links = facts_of(setting_.links(buses_));
   if (in_host_) mine.host_mailbox = host_offset_ + 1;
   std::memcpy(bytes.data(), &mine, sizeof mine);
   const std::vector<uint64_t>& bits = round_ == 1 ? written_ : arrived_;
@@ -74,12 +76,20 @@ void Meeting::make_mailbox() {
   in_gpu_ = make_gpu_mailbox(device_, bytes_, false);
 }
 
+// The same for all ranks of a host.
+int32_t Meeting::first_of_host() const {
+  const auto first = std::ranges::find_if(setting_.peers, &GpuPeer::shares_memory);
+  return static_cast<int32_t>(first - setting_.peers.begin());
+}
+
+bool Meeting::on_one_host() const { return std::ranges::all_of(setting_.peers, &GpuPeer::shares_memory); }
+
 void Meeting::introduce(Card* mine) {
   make_mailbox();
   household_.keep(in_gpu_);
   mine->gpu_mailbox = reinterpret_cast<uint64_t>(in_gpu_.get());
-  const std::string bus = bus_id(device_);
-  bus.copy(mine->bus, sizeof mine->bus - 1);
+  mine->gpu = facts_of(device_);
+  mine->gpu.host = first_of_host();
   if (std::ranges::none_of(setting_.peers,
                            [](const GpuPeer& p) { return p.shares_memory && !p.same_process; }))
     return;
@@ -94,20 +104,34 @@ void Meeting::introduce(Card* mine) {
   }
 }
 
+Meeting::Card Meeting::card_of(size_t peer, std::span<const std::byte> cards) const {
+  Card theirs;
+  std::memcpy(&theirs, cards.data() + peer * card_bytes(), sizeof theirs);
+  theirs.gpu.bus[sizeof theirs.gpu.bus - 1] = 0;
+  return theirs;
+}
+
+std::vector<uint64_t> Meeting::bits_of(size_t peer, std::span<const std::byte> cards) const {
+  std::vector<uint64_t> bits(written_.size());
+  std::memcpy(bits.data(), cards.data() + peer * card_bytes() + sizeof(Card), bits.size() * sizeof(uint64_t));
+  return bits;
+}
+
 bool Meeting::hear(std::span<const std::byte> cards) {
   switch (round_++) {
     case 0:
       for (size_t p = 0; p < peers(); ++p) {
-        Card theirs;
-        std::memcpy(&theirs, cards.data() + p * card_bytes(), sizeof theirs);
-        theirs.bus[sizeof theirs.bus - 1] = 0;
-        buses_[p] = theirs.bus;
-        if (setting_.peers[p].shares_memory) reach(p, theirs);
+        gpus_.push_back(card_of(p, cards).gpu);
+        buses_[p] = gpus_.back().bus;
       }
+      blocks_ = blocks_of_rank(gpus_, setting_.name);
+      for (size_t p = 0; p < peers(); ++p)
+        if (setting_.peers[p].shares_memory) reach(p, card_of(p, cards));
       write_to_peers();
       return false;
     case 1:
       offer_.reset();  // who has sent this card has mapped what it can
+      link_facts_ = card_of(0, cards).links;
       look_what_arrived(cards);
       return false;
     default:
@@ -122,10 +146,10 @@ void Meeting::reach(size_t peer, const Card& theirs) {
     return;
   }
   const std::string own_bus = bus_id(device_);
-  std::string refusal = setting_.p2p_refusal(own_bus, theirs.bus);
+  std::string refusal = setting_.p2p_refusal(own_bus, buses_[peer]);
   const bool same_process = setting_.peers[peer].same_process;
   try {
-    const int device = device_at(theirs.bus);
+    const int device = device_at(buses_[peer]);
     if (refusal.empty() && device >= 0 && !enable_peer_access(device_, device))
       refusal = "the driver gives no peer access; nvidia-smi topo -p2p rw says why";
     if (refusal.empty() && !same_process && theirs.memory.kind == SharedPiece::Kind::none)
@@ -168,9 +192,7 @@ void Meeting::look_what_arrived(std::span<const std::byte> cards) {
   read_memory(device_, in_gpu_.get() + shape_.bytes(), proofs.data(), proofs.size() * sizeof(uint64_t));
   bool all = true;
   for (size_t p = 0; p < peers(); ++p) {
-    std::vector<uint64_t> written(written_.size());
-    std::memcpy(written.data(), cards.data() + p * card_bytes() + sizeof(Card),
-                written.size() * sizeof(uint64_t));
+    const std::vector<uint64_t> written = bits_of(p, cards);
     const Arrived found = compare_proof(
         &proofs[p * kProofWords], proof_seed(setting_.communicator, static_cast<int>(p), setting_.rank));
     const bool came = bit(written, static_cast<size_t>(setting_.rank));
@@ -199,13 +221,12 @@ void Meeting::complain(size_t peer, bool garbage) const {
 }
 
 void Meeting::connect(std::span<const std::byte> cards) {
+  bool detours = false;
   for (size_t p = 0; p < peers(); ++p) {
     if (!setting_.peers[p].shares_memory) continue;
-    Card theirs;
-    std::memcpy(&theirs, cards.data() + p * card_bytes(), sizeof theirs);
-    std::vector<uint64_t> arrived(arrived_.size());
-    std::memcpy(arrived.data(), cards.data() + p * card_bytes() + sizeof theirs,
-                arrived.size() * sizeof(uint64_t));
+    const Card theirs = card_of(p, cards);
+    const std::vector<uint64_t> arrived = bits_of(p, cards);
+    for (size_t from = 0; from < peers(); ++from) detours = detours || !bit(arrived, from);
     KernelExecutor::Connection& c = connections_[p];
     c.here = bit(arrived_, p) ? in_gpu_ : in_host_;
     if (bit(arrived, static_cast<size_t>(setting_.rank))) {
@@ -227,6 +248,7 @@ void Meeting::connect(std::span<const std::byte> cards) {
            setting_.name);
   }
   theirs_.clear();
+  links_ = links_from(link_facts_, gpus_, detours);
 }
 
 }  // namespace muster::cuda

@@ -1,8 +1,9 @@
 // How the GPU parts of a communicator's ranks find out by which memory each pair of them sends messages.
 //
-// Three rounds of cards: where mailboxes in GPU memory are; who has written a proof into whose; what has
-// arrived, and where the mailboxes in host memory are by which the rest goes. A rank alone decides where it
-// is written to, for it alone sees what comes.
+// Three rounds of cards: where mailboxes in GPU memory are, and what the GPUs are; who has written a proof
+// into whose, and what joins the GPUs; what has arrived, and where the mailboxes in host memory are by which
+// the rest goes. A rank alone decides where it is written to, for it alone sees what comes. The rest all
+// ranks know alike from then on.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/cuda/gpu_facts.h"
 #include "comm/cuda/memory_offer.h"
 #include "comm/gpu_rank.h"
 #include "exec/cuda/executor.h"
@@ -27,13 +29,20 @@ class Meeting {
   // The cards of that round, by rank. Throws where a peer isn't reached by either memory. True: it was the
   // last round.
   bool hear(std::span<const std::byte> cards);
-  // By peer, when it is over; those of other hosts have no memory (network_bridge.h).
+  // When it is over: connections by peer, where those of other hosts have no memory (network_bridge.h); what
+  // joins the GPUs, where all ranks are on one host; how many blocks a rank's kernel may have.
   const std::vector<KernelExecutor::Connection>& connections() const { return connections_; }
+  const Links& links() const { return links_; }
+  int blocks() const { return blocks_; }
 
  private:
   struct Card;
   size_t peers() const { return setting_.peers.size(); }
   size_t card_bytes() const;
+  Card card_of(size_t peer, std::span<const std::byte> cards) const;
+  std::vector<uint64_t> bits_of(size_t peer, std::span<const std::byte> cards) const;
+  int32_t first_of_host() const;
+  bool on_one_host() const;
   void introduce(Card* mine);
   void make_mailbox();
   void reach(size_t peer, const Card& theirs);
@@ -51,7 +60,11 @@ class Meeting {
   Reached in_gpu_, in_host_;
   std::optional<MemoryOffer> offer_;  // of in_gpu_, until all have mapped it
   uint64_t host_offset_ = 0;
-  std::vector<std::string> buses_;           // by peer
+  std::vector<GpuFacts> gpus_;      // by peer
+  std::vector<std::string> buses_;  // by peer
+  LinkFacts link_facts_{};
+  Links links_;
+  int blocks_ = 0;
   std::vector<Reached> theirs_;              // mailboxes in GPU memory; null: not reached
   std::vector<uint64_t> written_, arrived_;  // bits by peer
   std::vector<KernelExecutor::Connection> connections_;

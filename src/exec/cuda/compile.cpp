@@ -97,7 +97,7 @@ class KernelCompiler {
 
   // As the interpreter counts them.
   uint64_t bytes_in_slot(uint64_t bytes) const {
-    return image_.lines ? ceil_div(bytes, uint64_t{8}) * 16 : bytes;
+    return image_.lines ? ceil_div(bytes, uint64_t{kLineData}) * kLineBytes : bytes;
   }
 
   void place(const Ref& r, bool destination, uint64_t message) {

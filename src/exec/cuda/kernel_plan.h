@@ -12,6 +12,8 @@ inline constexpr uint32_t kMostKernelPlaces = 64;
 inline constexpr uint32_t kMostKernelChannels = 64;
 // Of a block; registers are bounded by it (kernels.cu).
 inline constexpr uint32_t kMostKernelThreads = 512;
+// Of a line of protocol LL (lines.cuh), and what of it is data.
+inline constexpr uint32_t kLineBytes = 16, kLineData = 8;
 
 struct KernelPlace {
   enum Kind : uint32_t { local, slot, window };

@@ -5,12 +5,11 @@
 // needs to be fenced. The price is half of the bandwidth.
 #pragma once
 
+#include "exec/cuda/kernel_plan.h"
 #include "exec/cuda/line_flag.h"
 #include "exec/cuda/ordered.cuh"
 
 namespace muster::cuda {
-
-inline constexpr uint32_t kLineBytes = 16, kLineData = 8;
 
 // Flags come again after 2^32 - 1 messages, and a short message leaves most of its slot as it was. So the
 // last messages of each 2^31, one per slot, wipe their slots first.

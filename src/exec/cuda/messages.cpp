@@ -11,7 +11,10 @@ namespace {
 
 class MessageSplitter {
  public:
-  MessageSplitter(int rank, const MailboxShape& mailbox) : rank_(rank), mailbox_(mailbox) {}
+  MessageSplitter(int rank, const MailboxShape& mailbox, uint32_t most_blocks)
+      : rank_(rank), mailbox_(mailbox) {
+    image_.most_blocks = std::min(most_blocks, kMostMessageBlocks);
+  }
 
   MessageImage split(std::span<const GroupMessage> group) {
     std::vector<const GroupMessage*> to_self, from_self;
@@ -34,10 +37,10 @@ class MessageSplitter {
       }
     }
     copies(to_self, from_self);
-    if (image_.flows.size() > size_t{kMostMessageBlocks} * kMostFlowsOfBlock)
+    if (image_.flows.size() > size_t{image_.most_blocks} * kMostFlowsOfBlock)
       fail(Result::invalid_usage,
            "rank {}: a group of {} flows to and from peers on GPU memory; {} are the most. Split it", rank_,
-           image_.flows.size(), kMostMessageBlocks * kMostFlowsOfBlock);
+           image_.flows.size(), image_.most_blocks * kMostFlowsOfBlock);
     return std::move(image_);
   }
 
@@ -104,8 +107,9 @@ class MessageSplitter {
 
 }  // namespace
 
-MessageImage image_of(std::span<const GroupMessage> group, int rank, const MailboxShape& mailbox) {
-  return MessageSplitter(rank, mailbox).split(group);
+MessageImage image_of(std::span<const GroupMessage> group, int rank, const MailboxShape& mailbox,
+                      uint32_t most_blocks) {
+  return MessageSplitter(rank, mailbox, most_blocks).split(group);
 }
 
 std::vector<uint32_t> MessageImage::ends() const {

@@ -22,13 +22,15 @@ struct MessageImage {
   uint64_t longest_move = 0;  // bytes that a block moves at once, at most
   // Of connections, each once.
   std::vector<uint32_t> ends() const;
-  uint32_t blocks() const { return std::min(static_cast<uint32_t>(flows.size()), kMostMessageBlocks); }
+  uint32_t most_blocks = kMostMessageBlocks;
+  uint32_t blocks() const { return std::min(static_cast<uint32_t>(flows.size()), most_blocks); }
 };
 
 // Messages to one peer are taken by it in the order in which they are here. Long ones are cut into parts, one
 // per lane for messages. The k-th to itself meets the k-th from itself. Throws invalid_usage for messages to
-// itself that don't match, and for more peers than blocks keep going.
-MessageImage image_of(std::span<const GroupMessage> group, int rank, const MailboxShape& mailbox);
+// itself that don't match, and for more peers than `most_blocks` blocks keep going.
+MessageImage image_of(std::span<const GroupMessage> group, int rank, const MailboxShape& mailbox,
+                      uint32_t most_blocks = kMostMessageBlocks);
 
 // Pinned memory for images, each used again when the kernel that reads it has ended.
 class MessageTables {
