@@ -48,6 +48,10 @@ struct Config {
   bool blocking = true;
   int min_channels = 0;   // bounds of the planner's choice of channels, 1 to 16; 0 = none. Equal on all ranks.
   int max_channels = 0;
+  // All-gathers and all-to-alls of GPU memory whose receive buffers lie in windows that were registered as symmetric take no
+  // multiprocessor (NCCL's CTA policy zero): copy engines run them. NCCL_CTA_POLICY, if set, decides instead. Ranks that differ
+  // use kernels.
+  bool copy_engines = false;
 };
 
 // What shrink does about calls of the parent that aren't complete.
@@ -187,8 +191,10 @@ class MUSTER_API Communicator {
   // Where ranks are on several hosts no such error comes: parts of ranks on other hosts may be any memory, and one on the
   // same host that isn't memory of mem_alloc is refused when it is put to. This rank's part is written to until the window
   // is thrown away.
+  // GPU memory may be of any ranks; where it can't be reached Window::data is null for them. `symmetric`: calls whose buffer lies in
+  // the window have it at the same distance from `base` on all ranks, so that Config::copy_engines can serve them.
   // Inside a group, or without blocking, the window is returned before it is registered.
-  Window register_window(void* base, size_t bytes);
+  Window register_window(void* base, size_t bytes, bool symmetric = false);
   // Copies bytes to peer's part of the window, `offset` bytes into it, and then sends the signal: who has waited for that
   // sees the bytes. The peer may be this rank. Returns when `source` may be reused. What leaves the peer's part:
   // invalid_argument; a peer that has destroyed its communicator: remote_error.

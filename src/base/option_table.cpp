@@ -100,11 +100,11 @@ constexpr Option kTable[] = {
     {"NCCL_MAX_NCHANNELS", T::integer, "0", "older name of NCCL_MAX_CTAS, which beats this one", true},
     {"NCCL_MIN_NRINGS", T::integer, "0", "oldest name of NCCL_MIN_CTAS", true},
     {"NCCL_MAX_NRINGS", T::integer, "0", "oldest name of NCCL_MAX_CTAS", true},
+    {"NCCL_CTA_POLICY", T::text, "", "DEFAULT, EFFICIENCY or ZERO, several joined by a vertical bar, or 0 to 3: ZERO has copy engines run all-gathers and all-to-alls of GPU memory into symmetric windows (docs/cuda.md); not set: as the program asks (ncclConfig_t::CTAPolicy)"},
     {"NCCL_BUFFSIZE", T::size, "0", "bytes of a connection's buffer, 32K to 32M: its 32 slots have an equal share; MUSTER_SLOT_BYTES beats it", true},
 
     // GPUs
     {"NCCL_CGA_CLUSTER_SIZE", T::integer, "", "", false, kGpu},
-    {"NCCL_CTA_POLICY", T::text, "", "", false, kGpu},
     {"NCCL_CUMEM_ENABLE", T::integer, "1", "0: GPU memory that Muster makes and ranks share (ncclMemAlloc, mailboxes) is of cudaMalloc, shared by cudaIpc; 1: of cuMemCreate, shared by file descriptors, where the driver can (docs/cuda.md)"},
     {"NCCL_CUMEM_HOST_ENABLE", T::integer, "", "", false, kHostMemory},
     {"NCCL_DEV_API_JIT", T::integer, "", "", false, kGpu},

@@ -104,6 +104,11 @@ CallReport::Row* CallReport::row(const std::string& call, const std::string& des
   return &made;
 }
 
+void CallReport::note(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  if (notes_.size() < kMostRows && notes_.insert(text).second) say(text);
+}
+
 void CallReport::add(Way& way, std::chrono::nanoseconds took) {
   const std::lock_guard lock(mutex_);
   way.durations.add(static_cast<double>(took.count()) / 1e3);

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,6 +55,8 @@ class CallReport {
   // no such way. Null: there are kMostRows others already.
   static constexpr size_t kMostRows = 1000;
   Row* row(const std::string& call, const std::string& description, Way slots, Way windows);
+  // Says, the first time only, how calls run that have no row.
+  void note(const std::string& text);
   void add(Way& way, std::chrono::nanoseconds took);
   // Prints the table; once.
   void finish() noexcept;
@@ -66,6 +69,7 @@ class CallReport {
   std::mutex mutex_;        // calls against the exit of the process
   std::map<std::string, Row> rows_;
   std::vector<const Row*> order_;  // as they were first made
+  std::set<std::string> notes_;
   bool full_ = false, finished_ = false;
 };
 

@@ -5,7 +5,6 @@
 
 #include "comm/gpu_calls.h"
 #include "comm/gpu_setting.h"
-#include "comm/gpu_watch.h"
 #include "comm/mismatch.h"
 #include "comm/places.h"
 
@@ -42,8 +41,9 @@ void CollectiveRun::start_on_gpu() {
   comm_.require_usable();
   constexpr uint64_t kOnGpu = 0x6770755f6d656d00;  // a rank that is on host memory made another call
   if (!call_.gpu_group) {
+    copies_ = std::make_unique<CopyPlan>(plan_copies(comm_, call_));
     ++comm_.sequence;
-    fingerprint_ = ((CallShapeHash()(call_.shape) ^ kOnGpu) ^ comm_.sequence * 0x9e3779b97f4a7c15ULL) & ~kMessageBit;
+    fingerprint_ = ((CallShapeHash()(call_.shape) ^ kOnGpu ^ copies_->mark()) ^ comm_.sequence * 0x9e3779b97f4a7c15ULL) & ~kMessageBit;
     if (comm_.own_control) comm_.publish(call_.shape, fingerprint_);
     if (call_.shape.count == 0) {
       comm_.publish_end();
@@ -51,7 +51,7 @@ void CollectiveRun::start_on_gpu() {
     }
   }
   connecting_ = kOnGpu;
-  require_gpu();
+  or_all_fail([&] { require_gpu_rank(comm_); });
   connect_gpu();
 }
 
@@ -82,21 +82,22 @@ void CollectiveRun::or_all_fail(F f) {
   }
 }
 
-void CollectiveRun::require_gpu() {
-  if (!comm_.gpu_owner)
-    or_all_fail([&] {
-      const GpuLibrary& gpus = *gpu_library();
-      comm_.gpu_owner = gpus.make_rank(gpu_setting(comm_), comm_.inputs, comm_.gpu_device);
-      comm_.gpu.store(comm_.gpu_owner.get());
-      if (comm_.failed()) comm_.gpu_owner->abort();
-      GpuWatch::of_process().add(comm_);
-    });
+void CollectiveRun::launch_copies() {
+  GpuRank& gpu = *comm_.gpu_owner;
+  const auto* input = static_cast<const std::byte*>(call_.send);
+  // Peers write to the receive buffer at once.
+  if (call_.shape.coll == Coll::all_to_all && in_place()) input = gpu.copy_of(input, buffer_bytes().input, call_.gpu_stream);
+  gpu.launch({copies_of(comm_, call_, *copies_, input), fingerprint_, call_.gpu_stream});
 }
 
 void CollectiveRun::launch_on_gpu() {
   or_all_fail([&] {
     GpuRank& gpu = *comm_.gpu_owner;
     if (call_.gpu_group) return gpu.launch(*call_.gpu_group);
+    if (copies_->to.window && !gpu.all_reach_all())
+      *copies_ = {{}, "not every GPU reaches every other one's memory (NCCL_DEBUG=INFO, topic P2P, says why)"};
+    explain_copies(comm_, call_, *copies_);
+    if (copies_->to.window) return launch_copies();
     if (is_uneven(call_.shape.coll) && !reduces(call_.shape.coll)) {
       const auto* input = static_cast<const std::byte*>(call_.send);
       if (in_place() && is_pairwise(call_.shape.coll)) input = gpu.copy_of(input, buffer_bytes().input, call_.gpu_stream);

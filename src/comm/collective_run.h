@@ -3,8 +3,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
+#include "comm/gpu_copies.h"
 #include "comm/state.h"
 
 namespace muster {
@@ -66,9 +68,9 @@ class CollectiveRun {
 
  private:
   void start_on_gpu();
-  void require_gpu();
   void connect_gpu();
   void launch_on_gpu();
+  void launch_copies();
   template <class F>
   void or_all_fail(F f);
   void start_slots();
@@ -100,6 +102,7 @@ class CollectiveRun {
   uint64_t connecting_ = 0;  // fingerprint by which GPUs are connected, whatever each rank's first call on them
   std::byte* buffers_[3] = {};
   BufferDescriptor mine_;
+  std::unique_ptr<CopyPlan> copies_;  // of a collective on GPU memory
   bool exchanging_ = false;
   std::optional<InWindows> in_windows_;
   std::chrono::steady_clock::time_point began_;  // of a call that is reported

@@ -87,6 +87,18 @@ struct GpuGroup {
       streams;  // one or more, each once: the group comes after what they have, and before what they get
 };
 
+// This rank's part of a collective that copy engines run: what it copies into peers' memory and its own.
+struct GpuCopies {
+  struct Copy {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    uint64_t bytes = 0;
+  };
+  std::vector<Copy> copies;
+  uint64_t fingerprint = 0;
+  CUstream_st* stream = nullptr;
+};
+
 struct GpuWait {
   int rank = -1;       // whom for
   uint64_t which = 0;  // one wait from the next
@@ -107,6 +119,14 @@ class GpuRank {
   // Gives the call to its stream.
   virtual void launch(const GpuCall& call) = 0;
   virtual void launch(const GpuGroup& group) = 0;
+  // For copy engines ranks meet in a table of each (exec/cuda/copies.h): this rank's, for the others, and
+  // theirs, by rank, once. Both throw where that can't be. Collective, but not of the thread that runs calls.
+  virtual std::string meeting_table() = 0;
+  virtual void hear_tables(std::span<const std::string> tables) = 0;
+  // When connected: every rank writes to every other one's GPU itself, and it arrives. The same on all ranks.
+  virtual bool all_reach_all() const = 0;
+  // After hear_tables().
+  virtual void launch(const GpuCopies& copies) = 0;
   // A copy that is made on the stream, for the call that is launched there next.
   virtual const std::byte* copy_of(const void* input, uint64_t bytes, CUstream_st* stream) = 0;
   virtual void abort() noexcept = 0;
@@ -120,6 +140,12 @@ class GpuRank {
 struct GpuPointer {
   enum class Kind { host, device, any } kind = Kind::host;  // any: memory that all GPUs and the host reach
   int device = -1;                                          // that it was allocated on or for
+};
+
+// Other processes can begin to reach memory by `text` as long as `keep` is there.
+struct GpuOffer {
+  std::string text;
+  std::shared_ptr<const void> keep;
 };
 
 class GpuLibrary {
@@ -137,6 +163,10 @@ class GpuLibrary {
   // Memory of the calling thread's current GPU. Throws unhandled_device_error.
   virtual void* allocate(size_t bytes) const = 0;
   virtual void release(void* p) const = 0;
+  // What another process needs to reach a range, and the memory that it reaches so from its `device`; `whom`: whose it is, for
+  // messages. Both throw where that can't be.
+  virtual GpuOffer share(const void* p, size_t bytes) const = 0;
+  virtual std::shared_ptr<std::byte> reach(const std::string& shared, int device, const std::string& whom) const = 0;
 };
 
 // Null: there are no GPUs, or the library was built without.

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/gpu_links.h"
+#include "comm/gpu_watch.h"
 #include "comm/host_topology.h"
 #include "comm/places.h"
 #include "topology/paths.h"
@@ -115,6 +116,16 @@ GpuSetting gpu_setting(Impl& comm) {
     };
   }
   return s;
+}
+
+GpuRank& require_gpu_rank(Impl& comm) {
+  if (!comm.gpu_owner) {
+    comm.gpu_owner = gpu_library()->make_rank(gpu_setting(comm), comm.inputs, comm.gpu_device);
+    comm.gpu.store(comm.gpu_owner.get());
+    if (comm.failed()) comm.gpu_owner->abort();
+    GpuWatch::of_process().add(comm);
+  }
+  return *comm.gpu_owner;
 }
 
 }  // namespace muster

@@ -4,12 +4,26 @@
 
 #include "base/error.h"
 #include "bootstrap/service.h"
+#include "comm/mismatch.h"
 #include "comm/part_watch.h"
 
 namespace muster {
 namespace {
 
 constexpr std::chrono::milliseconds kGpuLookEvery{20};  // as ranks that wait do (exec/host/waiter.cpp)
+
+// Kernels and copies find by themselves that a message or a meeting is of another call. They can't where one
+// rank is in a kernel and another in a meeting; so what both have published is compared after a while.
+constexpr std::chrono::seconds kCallsDifferAfter{1};
+
+void compare_published(Communicator::Impl& comm, int other) {
+  const uint64_t last = comm.own_control->entered.load(std::memory_order_relaxed);
+  for (uint64_t s = last > kLedgerEntries ? last - kLedgerEntries + 1 : 1; s <= last; ++s) {
+    const auto mine = published_call(comm, comm.rank, s), theirs = published_call(comm, other, s);
+    if (mine && theirs && mine->fingerprint != theirs->fingerprint)
+      raise_call_mismatch(comm, mine->text(), other, theirs->text());
+  }
+}
 
 }  // namespace
 
@@ -48,6 +62,7 @@ void GpuWatch::look_at_wait(Watched& w) {
   try {
     constexpr const char* kWhat = "a call on GPU memory";
     require_present(comm, wait->rank, kWhat, &w.absent);
+    if (now - w.since > kCallsDifferAfter) compare_published(comm, wait->rank);
     check_time(comm, kWhat, ", waiting for " + comm.rank_name(wait->rank), now - w.since, &w.next_warning);
   } catch (const Error&) {  // it is the communicator's now
     comm.check_gpu();

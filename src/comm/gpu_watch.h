@@ -17,7 +17,7 @@ class GpuWatch {
   static GpuWatch& of_process();
   // A communicator that has a GpuRank, until it is removed. What kernels meet becomes its error, and its
   // error, also one that another rank has made, ends them.
-  // So do waits for a rank that has left and those that are over by MUSTER_TIMEOUT; long ones are warned of.
+  // So do waits for a rank that has left, or made another call, and those that are over by MUSTER_TIMEOUT; long ones are warned of.
   void add(Communicator::Impl& comm);
   void remove(const Communicator::Impl& comm) noexcept;
 

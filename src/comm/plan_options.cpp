@@ -9,6 +9,7 @@
 #include "base/math.h"
 #include "base/text.h"
 #include "comm/call_report.h"
+#include "comm/cta_policy.h"
 #include "comm/nccl_algo.h"
 #include "exec/host/waiter.h"
 #include "transports/connection.h"
@@ -125,6 +126,7 @@ void apply_plan_options(const Options& options, const Config& config, PlanInputs
   nccl_protocols_for(Coll::all_reduce, options.text("NCCL_PROTO"));  // refuses what is no protocol
   WaitPolicy::choose(options.text("MUSTER_WAIT"), 1, 1);  // refuses what is no word of its own
   wants_report(options, 0);                               // likewise
+  wants_copy_engines(options, config);                    // likewise
 }
 
 }  // namespace muster

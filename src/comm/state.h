@@ -20,6 +20,7 @@
 #include "comm/call_report.h"
 #include "comm/family.h"
 #include "comm/gpu_rank.h"
+#include "comm/gpu_windows.h"
 #include "comm/hosts_transport.h"
 #include "comm/one_sided.h"
 #include "comm/published.h"
@@ -151,6 +152,9 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   std::unique_ptr<CompiledPlan> gpu_exchange;               // all-gather of its cards
   std::vector<std::byte> gpu_card;                          // as exchanged
   std::atomic<GpuRank*> gpu{nullptr};                       // the same, for every thread
+  GpuWindows gpu_windows;
+  std::optional<bool> copy_engines_wanted;                  // as options and config say; known from the first call on GPU memory on
+  std::set<Coll> copies_refused;                            // that this has been said of
   std::atomic<int> gpu_device{-1};                          // decided by the first call on GPU memory; below 0: there was none (gpu_calls.h)
   bool wait_noted = false;  // others can see what this rank waits for
   std::chrono::nanoseconds next_telling{0};  // when the wait under way is told of again to other hosts

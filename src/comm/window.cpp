@@ -5,6 +5,7 @@
 #include "bootstrap/wire.h"
 #include "comm/collective_run.h"
 #include "comm/exchange.h"
+#include "comm/gpu_window_meeting.h"
 #include "comm/problem.h"
 
 namespace muster {
@@ -17,15 +18,17 @@ struct Part {
   uint64_t at = 0;  // in its arena; or the address, when all ranks share an address space
   uint64_t bytes = 0;
   bool reachable = true;
+  std::string on_gpu;  // describe_gpu_part()
   std::string problem;
 
-  std::string write() const { return Writer().u64(at).u64(bytes).u8(reachable).text(problem).take(); }
+  std::string write() const { return Writer().u64(at).u64(bytes).u8(reachable).text(on_gpu).text(problem).take(); }
   static Part read(const std::string& text) {
     Reader r(text);
     Part p;
     p.at = r.u64();
     p.bytes = r.u64();
     p.reachable = r.u8() != 0;
+    p.on_gpu = r.text();
     p.problem = r.text();
     if (!r.ok() || !r.at_end())
       p.problem = problem_of(Error(Result::internal_error, "a rank's part of a window can't be read"));
@@ -50,11 +53,16 @@ uint64_t find_in_arena(const Impl& comm, const Window::Impl& window) {
   return *at;
 }
 
-Part describe(const Impl& comm, const Window::Impl& window) {
+Part describe(Impl& comm, Window::Impl& window) {
   Part mine;
   mine.bytes = window.bytes;
   mine.problem = problem_in([&] {
     if (window.bytes == 0) return;
+    mine.on_gpu = describe_gpu_part(comm, window);
+    if (!mine.on_gpu.empty()) {
+      mine.reachable = false;
+      return;
+    }
     if (comm.shown && comm.shown->spans_hosts()) {  // ranks of one host reach what they can
       const auto at = comm.ranks[static_cast<size_t>(comm.rank)].arena_base ? Arena::of_process().offset_of(window.base, window.bytes) : std::nullopt;
       mine.at = at.value_or(0);
@@ -67,24 +75,39 @@ Part describe(const Impl& comm, const Window::Impl& window) {
   return mine;
 }
 
+void meet_on_gpus(Impl& comm, Window::Impl& window, Exchange& exchange, std::span<const Part> parts) {
+  std::vector<std::string> on_gpu;
+  std::vector<uint64_t> sizes;
+  bool any = false;
+  for (const Part& p : parts) {
+    on_gpu.push_back(p.on_gpu);
+    sizes.push_back(p.bytes);
+    any = any || !p.on_gpu.empty();
+  }
+  if (any) window.on_gpus = meet_in_gpu_window(comm, window, exchange, on_gpu, sizes);
+}
+
 void register_now(Impl& comm, Window::Impl& window) {
   comm.require_usable();
   const Deadline deadline = comm.timeout.count() > 0 ? Deadline::after(comm.timeout) : Deadline::never();
   std::vector<Part> parts;
   std::vector<std::string> problems;
-  for (const std::string& text : CollectiveExchange(comm, LifeCall::register_window, deadline)
-                                     .all_gather(describe(comm, window).write())) {
+  CollectiveExchange exchange(comm, LifeCall::register_window, deadline);
+  for (const std::string& text : exchange.all_gather(describe(comm, window).write())) {
     parts.push_back(Part::read(text));
     problems.push_back(parts.back().problem);
   }
   throw_first(problems);
+  meet_on_gpus(comm, window, exchange, parts);
   for (size_t r = 0; r < parts.size(); ++r) {
     std::byte* start = comm.inputs.same_process ? nullptr : comm.ranks[r].arena_base;
     const bool reachable = parts[r].reachable && (comm.inputs.same_process || comm.ranks[r].here);
-    window.ranges.push_back({reachable ? start + parts[r].at : nullptr, parts[r].bytes});
+    std::byte* const on_gpu = window.on_gpus ? window.on_gpus->parts[r].get() : nullptr;
+    window.ranges.push_back({reachable ? start + parts[r].at : on_gpu, parts[r].bytes});
   }
   if (window.bytes) window.life = LastingMemory::of_process().add({static_cast<const std::byte*>(window.base), window.bytes}, false, &comm);
-  if (comm.puts()) window.number = comm.puts()->add_window(static_cast<std::byte*>(window.base), window.bytes);
+  const bool mine_on_gpu = !parts[static_cast<size_t>(comm.rank)].on_gpu.empty();
+  if (comm.puts()) window.number = comm.puts()->add_window(static_cast<std::byte*>(window.base), mine_on_gpu ? 0 : window.bytes);
   window.registered.store(true, std::memory_order_release);
 }
 
@@ -114,7 +137,7 @@ size_t Window::size() const { return impl_ ? impl_->bytes : 0; }
 size_t Window::size(int rank) const { return range_of(*this, rank).bytes; }
 void* Window::data(int rank) const { return range_of(*this, rank).base; }
 
-Window Communicator::register_window(void* base, size_t bytes) {
+Window Communicator::register_window(void* base, size_t bytes, bool symmetric) {
   const std::shared_ptr<Impl>& comm = require(impl_);
   check_call([&] {
     comm->require_usable();
@@ -132,6 +155,7 @@ Window Communicator::register_window(void* base, size_t bytes) {
   w.impl_->comm = comm;
   w.impl_->base = base;
   w.impl_->bytes = bytes;
+  w.impl_->symmetric = symmetric;
   perform({.of = comm, .made = nullptr, .run = [comm, window = w.impl_] { register_now(*comm, *window); }});
   return w;
 }

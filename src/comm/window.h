@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/gpu_windows.h"
 #include "muster/muster.h"
 
 namespace muster {
@@ -22,6 +23,9 @@ struct Window::Impl {
   std::vector<Range> ranges;  // by rank, once it is registered
   uint32_t number = 0;        // of several hosts: as FarPuts has it
   uint64_t life = 0;          // in LastingMemory
+  bool symmetric = false;     // see Communicator::register_window
+  std::shared_ptr<const void> offer;   // by which other processes reach this rank's part on its GPU
+  std::shared_ptr<GpuWindow> on_gpus;  // null: no rank's part is GPU memory
   std::atomic<bool> registered{false};
 
   ~Impl();

@@ -116,6 +116,7 @@ Config parse_config(const ncclConfig_t* config) {
   result.blocking = c.blocking != 0;
   if (c.minCTAs != NCCL_CONFIG_UNDEF_INT) result.min_channels = std::min(c.minCTAs, kMostChannels);
   if (c.maxCTAs != NCCL_CONFIG_UNDEF_INT) result.max_channels = std::min(c.maxCTAs, kMostChannels);
+  result.copy_engines = c.CTAPolicy != NCCL_CONFIG_UNDEF_INT && (c.CTAPolicy & NCCL_CTA_POLICY_ZERO) != 0;
   return result;
 }
 

@@ -44,7 +44,7 @@ ncclResult_t CommWindowRegister(ncclComm_t comm, void* buffer, size_t bytes, ncc
       fail(Result::invalid_argument,
            "buff {} is not a multiple of NCCL_WIN_REQUIRED_ALIGNMENT ({}). ncclMemAlloc gives memory that is",
            buffer, NCCL_WIN_REQUIRED_ALIGNMENT);
-    Window made = c.communicator.register_window(buffer, bytes);
+    Window made = c.communicator.register_window(buffer, bytes, (flags & NCCL_WIN_COLL_SYMMETRIC) != 0);
     c.windows.push_back(&g_windows.open("windows"));
     c.windows.back()->window = std::move(made);
     *window = reinterpret_cast<ncclWindow_t>(c.windows.back());

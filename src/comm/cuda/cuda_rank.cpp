@@ -9,6 +9,7 @@
 #include "base/log_options.h"
 #include "base/math.h"
 #include "comm/cuda/allocations.h"
+#include "comm/cuda/shared_memory.h"
 #include "comm/mismatch.h"
 #include "comm/nccl_algo.h"
 #include "device/cuda/check.h"
@@ -88,6 +89,10 @@ class Library final : public GpuLibrary {
   }
   void* allocate(size_t bytes) const override { return allocate_gpu_memory(bytes); }
   void release(void* p) const override { release_gpu_memory(p); }
+  GpuOffer share(const void* p, size_t bytes) const override { return share_memory(p, bytes); }
+  std::shared_ptr<std::byte> reach(const std::string& shared, int device, const std::string& whom) const override {
+    return reach_shared(shared, device, whom);
+  }
 };
 
 }  // namespace
@@ -107,6 +112,7 @@ CudaRank::CudaRank(GpuSetting setting, const PlanInputs& inputs, int device)
       household_(Household::of(setting_.communicator)),
       meeting_(std::make_unique<Meeting>(setting_, device, shape_, *household_)),
       executor_(device, setting_.rank, shape_),
+      tables_(setting_, device, *household_),
       joined_(device),
       last_(device) {
   household_->enter();
@@ -120,6 +126,10 @@ CudaRank::CudaRank(GpuSetting setting, const PlanInputs& inputs, int device)
 void CudaRank::leave() noexcept {
   if (std::exchange(has_left_, true)) return;
   try {
+    while (launched_ && tables_.executor() && !last_.reached()) {
+      if (aborted_.load(std::memory_order_acquire)) tables_.executor()->release();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
     if (launched_) last_.synchronize();
   } catch (const std::exception&) {  // a broken context: nothing runs there any more
   }
@@ -160,6 +170,7 @@ void CudaRank::hear(std::span<const std::byte> cards) {
   most_blocks_ = static_cast<uint32_t>(std::min(meeting_->blocks(), kMostBlocks));
   plan_inputs_ = inputs_for_kernels(inputs_, shape_, meeting_->links(), meeting_->blocks());
   if (setting_.network.network) plan_inputs_.ll_bytes = 0;  // networks carry messages that are counted
+  all_reach_all_ = meeting_->all_reach_all();
   meeting_.reset();
 }
 
@@ -236,6 +247,35 @@ void CudaRank::launch(const GpuGroup& group) {
   if (!others.empty()) joined_.record(stream);
   for (const StreamHandle other : others) joined_.hold_back(other);
   end_on(stream);
+}
+
+void CudaRank::launch(const GpuCopies& copies) {
+  std::vector<PeerCopy> all;
+  for (const GpuCopies::Copy& c : copies.copies) all.push_back({c.to, c.from, c.bytes});
+  begin_on(copies.stream);
+  tables_.executor()->run(all, copies.fingerprint, copies.stream);
+  end_on(copies.stream);
+}
+
+void CudaRank::abort() noexcept {
+  aborted_.store(true, std::memory_order_release);
+  executor_.abort();
+  if (CopyExecutor* const copies = tables_.executor()) copies->release();
+}
+
+std::optional<FingerprintMismatch> CudaRank::mismatch() const {
+  if (const auto m = executor_.mismatch()) return m;
+  const CopyExecutor* const copies = tables_.executor();
+  return copies ? copies->mismatch() : std::nullopt;
+}
+
+std::optional<GpuWait> CudaRank::wait() const {
+  if (const auto w = executor_.wait())
+    return GpuWait{w->rank, static_cast<uint64_t>(w->mark) * kMostKernelChannels + w->channel};
+  const CopyExecutor* const copies = tables_.executor();
+  const auto w = copies ? copies->wait() : std::nullopt;
+  if (!w) return std::nullopt;
+  return GpuWait{w->rank, w->which};
 }
 
 const std::byte* CudaRank::copy_of(const void* input, uint64_t bytes, StreamHandle stream) {

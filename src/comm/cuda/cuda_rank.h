@@ -1,12 +1,14 @@
 // A communicator's rank on a GPU, by src/exec/cuda.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <unordered_map>
 
 #include "comm/cuda/mailbox_memory.h"
 #include "comm/cuda/meeting.h"
+#include "comm/cuda/meeting_tables.h"
 #include "comm/cuda/network_bridge.h"
 #include "comm/gpu_rank.h"
 #include "device/cuda/stream.h"
@@ -25,13 +27,13 @@ class CudaRank final : public GpuRank {
   void launch(const GpuCall& call) override;
   void launch(const GpuGroup& group) override;
   const std::byte* copy_of(const void* input, uint64_t bytes, StreamHandle stream) override;
-  void abort() noexcept override { executor_.abort(); }
-  std::optional<FingerprintMismatch> mismatch() const override { return executor_.mismatch(); }
-  std::optional<GpuWait> wait() const override {
-    const auto w = executor_.wait();
-    if (!w) return std::nullopt;
-    return GpuWait{w->rank, static_cast<uint64_t>(w->mark) * kMostKernelChannels + w->channel};
-  }
+  std::string meeting_table() override { return tables_.mine(); }
+  void hear_tables(std::span<const std::string> tables) override { tables_.hear(tables); }
+  bool all_reach_all() const override { return all_reach_all_; }
+  void launch(const GpuCopies& copies) override;
+  void abort() noexcept override;
+  std::optional<FingerprintMismatch> mismatch() const override;
+  std::optional<GpuWait> wait() const override;
   void leave() noexcept override;
 
  private:
@@ -65,13 +67,15 @@ class CudaRank final : public GpuRank {
   KernelExecutor executor_;
   GpuPlanInputs plan_inputs_;  // when connected
   uint32_t most_blocks_ = 0;   // of a kernel
+  MeetingTables tables_;
   std::unordered_map<CallShape, Plan, ShapeHash> plans_;
   std::unordered_map<CallShape, std::vector<UnevenPlan>, ShapeHash> uneven_plans_;
   std::vector<DeviceMemory> copies_;  // the last is the largest; graphs may use the others
   Event joined_;                      // of streams that a group is on beside its first
   Event last_;                        // behind the last call that wasn't captured
   StreamHandle last_stream_ = nullptr;
-  bool launched_ = false, has_left_ = false;
+  bool launched_ = false, has_left_ = false, all_reach_all_ = false;
+  std::atomic<bool> aborted_{false};
   std::unique_ptr<NetworkBridge> bridge_;  // null: all ranks share memory. Its thread uses last_
 };
 

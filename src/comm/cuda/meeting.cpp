@@ -226,7 +226,10 @@ void Meeting::connect(std::span<const std::byte> cards) {
     if (!setting_.peers[p].shares_memory) continue;
     const Card theirs = card_of(p, cards);
     const std::vector<uint64_t> arrived = bits_of(p, cards);
-    for (size_t from = 0; from < peers(); ++from) detours = detours || !bit(arrived, from);
+    for (size_t from = 0; from < peers(); ++from) {
+      detours = detours || !bit(arrived, from);
+      all_reach_all_ = all_reach_all_ && bit(arrived, from);
+    }
     KernelExecutor::Connection& c = connections_[p];
     c.here = bit(arrived_, p) ? in_gpu_ : in_host_;
     if (bit(arrived, static_cast<size_t>(setting_.rank))) {

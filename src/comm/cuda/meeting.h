@@ -34,6 +34,8 @@ class Meeting {
   const std::vector<KernelExecutor::Connection>& connections() const { return connections_; }
   const Links& links() const { return links_; }
   int blocks() const { return blocks_; }
+  // Then, and the same on all ranks: every rank writes to every other one's GPU itself.
+  bool all_reach_all() const { return all_reach_all_; }
 
  private:
   struct Card;
@@ -68,6 +70,7 @@ class Meeting {
   std::vector<Reached> theirs_;              // mailboxes in GPU memory; null: not reached
   std::vector<uint64_t> written_, arrived_;  // bits by peer
   std::vector<KernelExecutor::Connection> connections_;
+  bool all_reach_all_ = true;
 };
 
 }  // namespace muster::cuda

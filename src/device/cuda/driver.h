@@ -12,7 +12,7 @@ namespace muster::cuda {
   F(cuInit) F(cuGetErrorName) F(cuGetErrorString) F(cuDeviceGetAttribute) F(cuMemGetAllocationGranularity)            \
   F(cuMemCreate) F(cuMemRelease) F(cuMemAddressReserve) F(cuMemAddressFree) F(cuMemMap) F(cuMemUnmap)                 \
   F(cuMemSetAccess) F(cuMemExportToShareableHandle) F(cuMemImportFromShareableHandle) F(cuMemRetainAllocationHandle) \
-  F(cuMemGetAddressRange)
+  F(cuMemGetAddressRange) F(cuStreamBatchMemOp)
 
 struct Driver {
 #define MUSTER_DRIVER_MEMBER(name) decltype(&::name) name = nullptr;

@@ -1,5 +1,7 @@
 #include "device/cuda/memory.h"
 
+#include <cuda.h>
+
 #include <cstring>
 
 #include "base/error.h"

@@ -111,7 +111,7 @@ class RegisteredMemory {
 struct IpcHandle {
   std::byte bytes[64];
 };
-// `memory`: where an allocation of this process begins.
+// `memory`: anywhere in an allocation of this process; others reach where that begins.
 IpcHandle export_memory(const std::byte* memory, int device);
 
 // An allocation of another process, reached from `device`.
