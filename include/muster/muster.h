@@ -1,6 +1,6 @@
 // Muster's C++ interface: communicators, collectives, groups and host streams on host memory.
 //
-// Errors are exceptions of type muster::Error. Counts are elements; every buffer is ordinary host memory.
+// Errors are exceptions of type muster::Error. Counts are elements; every buffer is ordinary host memory (those of GPUs: muster/gpu.h).
 // Thread-safety: a Communicator is used by one thread at a time (abort, revoke, async_error and the const queries from
 // any thread at any time); different communicators are independent, also a parent and its children. Groups are per
 // thread. Like NCCL's, the calls of one communicator that are collective must be made in the same order by all its ranks.
