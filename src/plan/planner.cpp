@@ -94,9 +94,9 @@ struct Obstacle {
   bool fits_others = false;
 };
 Obstacle obstacle_of(const Algorithm& a, const CallShape& call, const PlanInputs& in) {
-  if (a.windows) return {"serves only when all buffers are windows", true};
   if (in.reproducible && reduces(call.coll) && !a.rank_order)
     return {fmt::format("does not combine in rank order, which MUSTER_REPRODUCIBLE=1 demands of {}", name_of(call.coll))};
+  if (a.windows) return {"serves only when all buffers are windows", true};
   if (a.names_all && in.nranks > kMostDirect) return {fmt::format("is not for {} ranks: {} are the most for {}", in.nranks, kMostDirect, name_of(call.coll))};
   if (a.by_host)
     if (const std::string text = obstacle(in.placement ? *in.placement : Placement{std::vector<int>(static_cast<size_t>(in.nranks)), {}}); !text.empty())
