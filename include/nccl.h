@@ -1,8 +1,9 @@
 /* NCCL's C interface, as Muster's libnccl.so.2 provides it. For C and C++, with or without CUDA's headers.
  *
- * Buffers are host memory. A stream is NULL (also cudaStreamLegacy and cudaStreamPerThread): the calling
- * thread runs the call, which returns when this rank's part is complete; or one made by musterStreamCreate
- * (muster.h): the call returns at once. Counts are elements, sizes and offsets bytes.
+ * Buffers are host memory, or memory of GPUs where the library is built for them (docs/cuda.md). For GPU memory
+ * a stream is a CUDA stream. For host memory it is NULL (also cudaStreamLegacy and cudaStreamPerThread): the
+ * calling thread runs the call, which returns when this rank's part is complete; or one made by
+ * musterStreamCreate (muster.h): the call returns at once. Counts are elements, sizes and offsets bytes.
  *
  * Every call returns a code; ncclGetLastError has the full explanation. Handles are checked: NULL, one that
  * was destroyed and one that is none give ncclInvalidArgument. An error inside a group: what follows up to
