@@ -3,7 +3,7 @@
 # threads of one process and as two processes.
 set -eu
 cd "$(dirname "$0")/.."
-echo "Muster moves and combines data between ranks. This installs packages, builds for some minutes (4 on 2 cores), then measures
+echo "Muster moves and combines data between ranks. This installs packages, builds for some minutes (up to 9 on 2 cores), then measures
 all-reduce of 8 bytes to 128 MiB: time, bandwidth, and whether each element is right."
 scripts/setup.sh
 
