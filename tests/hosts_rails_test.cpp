@@ -3,6 +3,7 @@
 // that names who can't be reached.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
@@ -162,6 +163,12 @@ Outcome all_reduces(Communicator& c, int calls, const std::function<void(int cal
   return o;
 }
 
+std::string text_of(const std::string& file) {
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
 // Its cable is pulled, or the switch loses everything: the calls go on by the other, and who says so names both.
 TEST(HostsRails, OneIsLostInACall) {
   NEED_HOSTS();
@@ -182,11 +189,49 @@ TEST(HostsRails, OneIsLostInACall) {
       c.destroy();
     });
     if (is_rank_process()) continue;
-    std::stringstream said;
-    said << std::ifstream(log).rdbuf();
+    const std::string said = text_of(log);
     std::remove(log.c_str());
-    EXPECT_THAT(said.str(), ContainsRegex("WARN the tcp connection between rank 0 .host host0.* and rank [12] .host "
+    EXPECT_THAT(said, ContainsRegex("WARN the tcp connection between rank 0 .host host0.* and rank [12] .host "
                                           "host1.* has lost its stream .*rail1.*sent again"));
+  }
+}
+
+// It is plugged in again when it has been given up: it is dialed anew, and both carry data.
+TEST(HostsRails, OneIsLostAndComesBack) {
+  for (const bool ipv4 : {true, false}) {
+    const Wiring wiring{.hosts = 2, .rails = 2, .ipv4 = ipv4, .ipv6 = !ipv4};
+    NEED_HOSTS(wiring);
+    const Variable names("NCCL_SOCKET_IFNAME", "rail"), link("MUSTER_LINK_TIMEOUT", "4"), network("NCCL_NET", "tcp");
+    const std::string log = testing::TempDir() + "muster_rail_back";
+    const Variable level("NCCL_DEBUG", "WARN"), file("NCCL_DEBUG_FILE", log + "_%p");
+    const Hosts hosts(wiring);
+    hosts.run({0, 1}, [&](int rank) {
+      Communicator c = Communicator::from_environment();
+      const std::string mine = log + "_" + std::to_string(getpid());
+      std::ofstream(mine).flush();
+      // Until both have seen it.
+      const auto all_reduces_until = [&](const std::string& said) {
+        for (float done = 0; done < 2;) {
+          const Outcome o = all_reduces(c, 2, [](int) {});
+          ASSERT_EQ(o.code, Result::success) << o;
+          const float here = text_of(mine).find(said) != std::string::npos ? 1 : 0;
+          c.all_reduce(&here, &done, 1, kFloat, RedOp::sum);
+        }
+      };
+      expect_right(c, 300007);
+      if (rank == 0) hosts.plug(1, 1, false);
+      all_reduces_until("has lost its stream");
+      if (rank == 0) hosts.plug(1, 1, true);
+      all_reduces_until("again, and calls use it");
+      const uint64_t before = sent_by("rail1");
+      EXPECT_EQ(all_reduces(c, 10, [](int) {}).code, Result::success);
+      c.barrier();
+      EXPECT_GT(sent_by("rail1"), before + (1u << 20));
+      EXPECT_THAT(text_of(mine), ContainsRegex("WARN the tcp connection between rank [01] .host host[01].* and rank [01] .host host[01].* "
+                                               "has its stream .*rail1.* again"));
+      std::remove(mine.c_str());
+      c.destroy();
+    });
   }
 }
 

@@ -105,8 +105,8 @@ Connections connections_here() {
   return found;
 }
 
-// Breaks all streams but one while two ranks exchange messages.
-void expect_others_to_take_over(int streams, const Environment& environment, std::chrono::microseconds after,
+// Breaks all streams but one while two ranks exchange messages; `and_back`: until all of them are there again, and more.
+void expect_others_to_take_over(int streams, const Environment& environment, std::chrono::microseconds after, bool and_back,
                                 const std::function<void(const std::vector<int>&)>& break_it) {
   Environment e = environment;
   e["NCCL_NSOCKS_PERTHREAD"] = std::to_string(streams);
@@ -122,21 +122,29 @@ void expect_others_to_take_over(int streams, const Environment& environment, std
       there.erase(there.begin());
     }
   });
-  while (!testing::Test::HasFailure() && (ranks[0].streams() > 1 || ranks[1].streams() > 1)) expect_good_exchange(ranks, 3000, ++exchanges);
+  const size_t all = static_cast<size_t>(streams);
+  const auto until = [&](auto is_so) {
+    while (!testing::Test::HasFailure() && !(is_so(ranks[0]) && is_so(ranks[1]))) expect_good_exchange(ranks, 3000, ++exchanges);
+  };
+  until([&](const auto& rank) { return rank.lost_streams() == all - 1; });
   breaker.join();
+  if (!and_back) return;
+  until([&](const auto& rank) { return rank.streams() == all; });
+  until([&, more = exchanges + 5](const auto&) { return exchanges >= more; });
+  EXPECT_EQ(connections_here().size(), all);
 }
 
 TEST(TcpStreams, OneThatBreaksLosesNothing) {
   std::mt19937 random(7);
   for (int run = 0; run < 4; ++run)
-    expect_others_to_take_over(3, {}, std::chrono::microseconds(random() % 30'000), [&](const std::vector<int>& ends) {
+    expect_others_to_take_over(3, {}, std::chrono::microseconds(random() % 30'000), false, [&](const std::vector<int>& ends) {
       shutdown(ends[random() % 2], run % 3 == 0 ? SHUT_WR : SHUT_RDWR);
     });
 }
 
 // What it had sent has vanished, and nobody says so.
 TEST(TcpStreams, OneThatIsSilentLosesNothing) {
-  expect_others_to_take_over(3, {{"MUSTER_LINK_TIMEOUT", "3"}}, std::chrono::milliseconds(20), [](const std::vector<int>& ends) {
+  expect_others_to_take_over(3, {{"MUSTER_LINK_TIMEOUT", "3"}}, std::chrono::milliseconds(20), true, [](const std::vector<int>& ends) {
     sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
     const sock_fprog program{1, nothing};
     for (const int fd : ends) EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program), 0);

@@ -83,6 +83,7 @@ void Dialing::advance(Attempt& a) {
     a.problem = "another program answers there";
     return;
   }
+  introduced_ = true;
   hello_ = make_hello(key_, a.challenge, from_, number_, streams_);
   if (send(a.fd.get(), &hello_, sizeof hello_, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof hello_)) {  // into an empty buffer
     a.problem = "send: " + describe_errno(errno);

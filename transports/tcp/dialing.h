@@ -22,6 +22,7 @@ class Dialing {
   State advance();
   Fd take() { return std::move(attempts_[static_cast<size_t>(chosen_)].fd); }  // once connected
   const Place& place() const { return attempts_[static_cast<size_t>(chosen_)].place; }
+  bool introduced() const { return introduced_; }  // the peer may have heard its number
   std::string problem() const;  // why it failed, address by address
   uint16_t number() const { return number_; }
   uint16_t streams() const { return streams_; }
@@ -49,6 +50,7 @@ class Dialing {
   const int epoll_;
   std::vector<Attempt> attempts_;
   int chosen_ = -1;
+  bool introduced_ = false;
   Hello hello_{};
   Answer answer_{};
   size_t heard_ = 0;  // of the answer

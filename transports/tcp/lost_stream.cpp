@@ -62,6 +62,7 @@ void TcpNetwork::hear(Link& link, const WireHeader& header) {
     // It stands for the peer only: the answer to who dialed it was lost.
     if (!link.settled.insert(number).second) return;
     if (std::erase_if(link.dialing, [&](const tcp::Dialing& d) { return d.number() == number; }) > 0 && link.dialing.empty()) --dialing_;
+    plan_redial(link, number);
     return say(link, Says::brought, number, 0);
   }
   Line& line = **at;
@@ -95,6 +96,7 @@ void TcpNetwork::send_again(Line& line, uint64_t brought) {
   settled_.push_back(std::move(*at));
   link.given_up.erase(at);
   link.settled.insert(line.number);
+  plan_redial(link, line.number);
   for (WireOp* op : free) done(*op);
   for (auto& m : again) post_own(link, m.header, std::move(m.copy));
   for (WireOp* op : std::exchange(line.unsent, {})) post(*op);

@@ -55,6 +55,14 @@ size_t TcpNetwork::streams() const {
   return lines_.size();
 }
 
+size_t TcpNetwork::lost_streams() const {
+  const std::lock_guard lock(mutex_);
+  size_t n = 0;
+  for (const auto& link : links_)
+    if (link) n += link->settled.size();
+  return n;
+}
+
 // --- who connects to whom ---
 
 TcpNetwork::Link& TcpNetwork::link_to(int peer) {
@@ -66,17 +74,22 @@ TcpNetwork::Link& TcpNetwork::link_to(int peer) {
   return *link;
 }
 
-void TcpNetwork::dial(Link& link) {
-  const std::vector<Rail> theirs = tcp::read_rails(address_of(link.peer));
+std::list<Dialing> TcpNetwork::dial_streams(int peer, std::optional<size_t> number) {
+  const std::vector<Rail> theirs = tcp::read_rails(address_of(peer));
   if (theirs.empty()) fail(Result::remote_error, "it didn't say at which addresses it can be reached");
   const std::vector<tcp::RailPair> rails = tcp::pair_rails(door_.rails(), theirs);
+  const size_t streams = rails.size() * static_cast<size_t>(settings_.streams);
   std::list<Dialing> dialing;
-  for (int i = 0; i < settings_.streams; ++i)
-    for (const tcp::RailPair& rail : rails)
-      dialing.emplace_back(*rail.theirs, rails.size() > 1 || settings_.names_interfaces ? rail.mine : nullptr, static_cast<uint32_t>(setup().rank),
-                           static_cast<uint16_t>(dialing.size()), static_cast<uint16_t>(rails.size() * static_cast<size_t>(settings_.streams)),
-                           key_to(link.peer), settings_, epoll_.get());
-  link.dialing = std::move(dialing);
+  for (size_t n = number.value_or(0); n < (number ? *number + 1 : streams); ++n) {
+    const tcp::RailPair& rail = rails[n % rails.size()];
+    dialing.emplace_back(*rail.theirs, rails.size() > 1 || settings_.names_interfaces ? rail.mine : nullptr, static_cast<uint32_t>(setup().rank),
+                         static_cast<uint16_t>(n), static_cast<uint16_t>(streams), key_to(peer), settings_, epoll_.get());
+  }
+  return dialing;
+}
+
+void TcpNetwork::dial(Link& link) {
+  link.dialing = dial_streams(link.peer);
   link.maker = Link::Maker::this_rank;
   ++dialing_;
   new_dialing_ = true;
@@ -95,12 +108,17 @@ Verdict TcpNetwork::judge(const Hello& hello) {
   return Verdict::welcome;
 }
 
-void TcpNetwork::enter(Link& link, uint16_t number, bool has_others, Fd fd) {
-  link.lines.push_back(std::make_unique<Line>(*this, link, std::move(fd), number, has_others));
+void TcpNetwork::enter(Link& link, uint16_t number, uint16_t streams, Fd fd) {
+  link.lines.push_back(std::make_unique<Line>(*this, link, std::move(fd), number, streams > 1));
   Line& line = *link.lines.back();
   lines_.push_back(&line);
+  link.most_lines = std::max(link.most_lines, link.lines.size());
+  link.streams = std::max<size_t>(streams, 1);
   tcp::watch(epoll_.get(), line.stream.fd(), EPOLLIN, &line);
   if (log_enabled(LogLevel::info, Topic::net)) log_info(Topic::net, "tcp: {}, stream {}: {}", setup().rank_name(link.peer), number, line.text());
+  if (number >= link.streams)
+    log_warn("the tcp connection between {} and {} has its stream {} again, and calls use it", setup().rank_name(setup().rank),
+             setup().rank_name(link.peer), line.text());
   for (WireOp* op : std::exchange(link.waiting, {})) line.stream.queue(*op);
 }
 
@@ -113,7 +131,7 @@ bool TcpNetwork::serve_door() {
         return key_from(static_cast<int>(from));
       },
       .judge = [this](const Hello& hello) { return judge(hello); },
-      .enter = [this](const Hello& hello, Fd fd) { enter(link_to(static_cast<int>(hello.from)), hello.stream, hello.streams > 1, std::move(fd)); },
+      .enter = [this](const Hello& hello, Fd fd) { enter(link_to(static_cast<int>(hello.from)), hello.stream, hello.streams, std::move(fd)); },
       .stranger = [this] { dropped_stranger(); },
   });
 }
@@ -132,9 +150,10 @@ bool TcpNetwork::advance_dialing(Link& link) {
       break;
     }
     if (state == Dialing::State::connected)
-      enter(link, d->number(), d->streams() > 1, d->take());
+      enter(link, d->number(), d->streams(), d->take());
     else
-      log_info(Topic::net, "tcp: {}, stream {}: {}", setup().rank_name(link.peer), link.lines.size(), d->problem());
+      log_info(Topic::net, "tcp: {}, stream {}: {}", setup().rank_name(link.peer), d->number(), d->problem());
+    end_redial(link, *d, state == Dialing::State::connected);
     // The streams there are serve; without any it is over when the last attempt has failed.
     if (state == Dialing::State::failed && link.lines.empty() && link.dialing.size() == 1) {
       const std::string problem = d->problem();
@@ -165,6 +184,7 @@ void TcpNetwork::disconnect(int peer) noexcept {
   link.lost = true;
   if (!link.dialing.empty()) --dialing_;
   link.dialing.clear();
+  std::erase_if(redials_, [&](const Redial& r) { return r.link == &link; });
   std::deque<WireOp*> ops = std::exchange(link.waiting, {});
   std::vector<WireOp*> kept;
   for (auto* lines : {&link.lines, &link.given_up}) {
@@ -311,6 +331,7 @@ bool TcpNetwork::poll() {
     if (const auto now = std::chrono::steady_clock::now(); now - looked_ > kTcpSilenceEvery) {
       looked_ = now;
       look_for_silence();
+      if (!redials_.empty()) look_at_redials();
     }
   }
   bool keeps_ops = false;
@@ -341,7 +362,7 @@ void TcpNetwork::look_for_silence() {
       silences.push_back(line->stream.silence.lasts(line->stream.fd(), &under_way));
     }
     const auto [least, longest] = std::ranges::minmax(silences);
-    if (longest > (link->settled.empty() && link->given_up.empty() ? most : most - most / 4))
+    if (longest > (link->lines.size() == link->most_lines ? most : most - most / 4))
       break_off(*link, text(most));
     else if (longest > most / 4 && least < longest / 2)
       for (size_t i = 0; i < silences.size(); ++i)
@@ -392,7 +413,7 @@ bool TcpNetwork::arm_events() {
     line->stream.silence.lasts(line->stream.fd(), &under_way);
     under_way = under_way || waits;
   }
-  under_way = under_way || dialing_ > 0;
+  under_way = under_way || dialing_ > 0 || !redials_.empty();
   const itimerspec soon{{0, 0}, {under_way ? kTcpSilenceEvery.count() : 0, 0}};
   timerfd_settime(timer_.get(), 0, &soon, nullptr);  // also empties it
   woken_ = broken_.empty();  // by whatever, before the next look

@@ -6,6 +6,8 @@
 //   1. send and forget nothing any more by that stream, and say so (`ends`);
 //   2. when both have, read what it still has, close it and say how many messages it brought them (`brought`);
 //   3. send again what is behind those.
+// Who dialed it then dials it anew, with patience, under a number that was never used (redial.cpp); what stands again is a stream like
+// any other.
 #pragma once
 
 #include <list>
@@ -36,7 +38,8 @@ class TcpNetwork final : public WiredNetwork {
   std::string address() const override { return tcp::write_rails(door_.rails()); }
   int event_fd() const override { return epoll_.get(); }
 
-  size_t streams() const;  // that stand, to all peers
+  size_t streams() const;       // that stand, to all peers
+  size_t lost_streams() const;  // that were given up, so far
 
  private:
   // All-reduce of 4 MiB between two ranks on a busy machine, best of a few: 5.5 ms with 128 KiB, 5.4 with 256, 2.4 with 512, 3.1
@@ -78,6 +81,8 @@ class TcpNetwork final : public WiredNetwork {
     enum class Maker : uint8_t { nobody, this_rank, the_peer } maker = Maker::nobody;
     std::list<tcp::Dialing> dialing;
     std::vector<std::unique_ptr<Line>> lines;
+    size_t most_lines = 0;        // that there were at a time
+    size_t streams = 1;           // that were dialed at first: numbers that are equal modulo this are by one way
     std::deque<WireOp*> waiting;  // for the first of them
     bool lost = false;
     bool leaving = false;         // the peer has said so
@@ -95,7 +100,8 @@ class TcpNetwork final : public WiredNetwork {
   Link& link_to(int peer);
   void dial(Link& link);
   bool advance_dialing(Link& link);
-  void enter(Link& link, uint16_t number, bool has_others, Fd fd);
+  std::list<tcp::Dialing> dial_streams(int peer, std::optional<size_t> number = {});  // the first ones, or that one
+  void enter(Link& link, uint16_t number, uint16_t streams, Fd fd);
   // Of the connection that this rank makes to the peer, or the peer to this rank.
   tcp::PairKey key_to(int peer) { return {secrets(peer).out, secrets(peer).in}; }
   tcp::PairKey key_from(int peer) { return {secrets(peer).in, secrets(peer).out}; }
@@ -121,12 +127,27 @@ class TcpNetwork final : public WiredNetwork {
   void drain(Line& line);
   void send_again(Line& line, uint64_t brought);
 
+  // redial.cpp
+  struct Redial {  // of a stream that was lost
+    Link* link;
+    size_t number;  // that the next attempt has, or the one under way
+    std::chrono::milliseconds pause;
+    std::chrono::steady_clock::time_point due;  // the next attempt, or the end of the one under way
+    bool dials = false;
+  };
+  void plan_redial(Link& link, size_t lost);
+  void look_at_redials();
+  void begin_redial(Redial& redial);
+  void end_redial(Link& link, const tcp::Dialing& dialing, bool connected);
+  void redial_later(Redial& redial, bool number_is_used);
+
   const tcp::Settings settings_;
   const Fd epoll_, timer_;
   tcp::Door door_;
   std::vector<std::unique_ptr<Link>> links_;  // by peer
   std::vector<Line*> lines_;                  // all that stand
-  int dialing_ = 0;                           // links that are being made by this rank
+  int dialing_ = 0;                           // links of which streams are being dialed
+  std::vector<Redial> redials_;
   struct Broken {
     int peer;
     Line* line;  // null: all of the connection
