@@ -7,8 +7,10 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "support/shell.h"
+#include "topology/allowed_cpus.h"
 
 namespace muster::test {
 namespace {
@@ -41,7 +43,20 @@ TEST(MusterRun, EachRankHasItsShareOfTheCoresWhereThereAreEnough) {
   if (n < 2) GTEST_SKIP() << "one core only";
   EXPECT_EQ(cores("-n 2").size(), 2u) << "each has another half";
   EXPECT_EQ(cores("-n 2 --no-bind").size(), 1u);
-  EXPECT_EQ(cores("-n " + std::to_string(n + 1)).size(), 1u) << "too few for a core each";
+  EXPECT_EQ(cores("-n " + std::to_string(n + 1)).size(), 1u) << "all may run everywhere";
+}
+
+TEST(MusterRun, RanksThatAreAMultipleOfTheCoresHaveOneEachOfWhichAllHaveAsMany) {
+  const std::vector<int> allowed = allowed_cpus();
+  if (allowed.size() < 2 || allowed.size() > 16) GTEST_SKIP() << allowed.size() << " cores";
+  std::map<std::string, int> ranks_on;
+  std::istringstream lines(shell("$muster run -n " + std::to_string(3 * allowed.size()) +
+                                 " sh -c 'grep Cpus_allowed_list: /proc/self/status'")
+                               .text);
+  for (std::string name, cpus; lines >> name >> cpus;) ++ranks_on[cpus];
+  std::map<std::string, int> three_each;
+  for (const int cpu : allowed) three_each[std::to_string(cpu)] = 3;
+  EXPECT_EQ(ranks_on, three_each);
 }
 
 TEST(MusterRun, ExitStatusIsThatOfTheFirstFailingRank) {

@@ -54,10 +54,17 @@ TEST(Placement, OnlyAllowedCpusByTheSystemsNumbers) {
   EXPECT_THAT(place_ranks(two, cpus("3,4"), 2), ElementsAre(cpus("3"), cpus("4")));
   EXPECT_THAT(place_ranks(two, cpus("3,12"), 2), ElementsAre(cpus("3"), cpus("12")));
   EXPECT_THAT(place_ranks(two, cpus("1"), 1), ElementsAre(cpus("1")));
-  EXPECT_THAT(place_ranks(two, cpus("1"), 4),
-              testing::Each(testing::IsEmpty()));  // not a core each: none is bound
   EXPECT_THAT(place_ranks(two, {}, 1), testing::Each(testing::IsEmpty()));
   EXPECT_THAT(place_ranks(two, cpus("0-15"), 0), testing::IsEmpty());
+}
+
+TEST(Placement, MoreRanksThanCpusAreDealtOutIfTheyComeOutEven) {
+  const auto two = nodes({"0-1", "2-3"});
+  EXPECT_THAT(place_ranks(two, cpus("1,3"), 6),
+              ElementsAre(cpus("1"), cpus("3"), cpus("1"), cpus("3"), cpus("1"), cpus("3")));
+  EXPECT_THAT(node_of_ranks(two, place_ranks(two, cpus("0-3"), 8)), ElementsAre(0, 0, 1, 1, 0, 0, 1, 1));
+  EXPECT_THAT(place_ranks(two, cpus("1"), 3), ElementsAre(cpus("1"), cpus("1"), cpus("1")));
+  EXPECT_THAT(place_ranks(two, cpus("1,3"), 7), testing::Each(testing::IsEmpty()));
 }
 
 TEST(Placement, EachRankHasACoreOfItsOwn) {

@@ -19,7 +19,13 @@ std::vector<std::vector<int>> place_ranks(std::span<const Numa> numas, const std
                                           int ranks) {
   const auto n = static_cast<size_t>(std::max(0, ranks));
   std::vector<std::vector<int>> r(n);
-  if (n == 0 || allowed.size() < n) return r;
+  if (n == 0) return r;
+  if (allowed.size() < n) {
+    if (allowed.empty() || n % allowed.size() != 0) return r;
+    const auto of_core = place_ranks(numas, allowed, static_cast<int>(allowed.size()));
+    for (size_t i = 0; i < n; ++i) r[i] = of_core[i % of_core.size()];
+    return r;
+  }
 
   std::vector<std::vector<int>> nodes;
   std::vector<int> left = allowed;  // in no node so far

@@ -9,7 +9,7 @@ namespace muster::tool {
 struct RunOptions {
   int ranks = 1;
   bool prefix = false;
-  bool bind = true;  // each rank to its share of the cores, if there is one for each
+  bool bind = true;  // each rank to its share of the cores, or to one, if all can have as many ranks
   double grace_seconds = 5;
   std::vector<std::string> command;  // program and arguments
 };

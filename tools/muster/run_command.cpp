@@ -31,7 +31,8 @@ void add_run(CLI::App& app, int& status) {
   run->add_flag("--prefix", job->prefix,
                 "Write [RANK] before each line that a rank prints; lines of ranks never mix");
   run->add_flag("--no-bind{false}", job->bind,
-                "Let ranks run on all cores, instead of each on its share when there are enough for all");
+                "Let ranks run on all cores, instead of each on its share, or on one where they are a multiple of the "
+                "cores");
   run->add_option("--grace", job->grace_seconds,
                   "Seconds between asking ranks to end (SIGTERM) and killing them")
       ->capture_default_str()
