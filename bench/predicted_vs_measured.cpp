@@ -21,8 +21,8 @@ using namespace muster;
 
 class Comparison {
  public:
-  Comparison(Communicator& comm, std::shared_ptr<const Constants> constants, double seconds)
-      : comm_(comm), constants_(std::move(constants)), seconds_(seconds), free_(comm.impl()->inputs) {}
+  Comparison(Communicator& comm, std::shared_ptr<const Constants> constants, double seconds, int rounds)
+      : comm_(comm), constants_(std::move(constants)), seconds_(seconds), rounds_(rounds), free_(comm.impl()->inputs) {}
 
   // Rows: collective, algorithm, ranks, bytes, predicted microseconds, and by whom it is chosen: t thresholds, m the
   // model; capitals: where all buffers are windows; x: it is never chosen, only forced, since its results would be
@@ -47,9 +47,7 @@ class Comparison {
       can.push_back(&a);
       calls.push_back(forced);
     }
-    constexpr int kRounds = 5;
-    const auto times =
-        time_calls(comm_, calls, std::chrono::duration<double>(seconds_ / (kRounds + 1)), kRounds);
+    const auto times = time_calls(comm_, calls, std::chrono::duration<double>(seconds_ / (rounds_ + 1)), rounds_);
     if (comm_.rank() != 0) return;
     for (size_t i = 0; i < can.size(); ++i) {
       const Algorithm& a = *can[i];
@@ -73,6 +71,7 @@ class Comparison {
   Communicator& comm_;
   std::shared_ptr<const Constants> constants_;
   double seconds_;
+  int rounds_;
   PlanInputs free_;
 };
 
@@ -82,10 +81,12 @@ int main(int argc, char** argv) {
   CLI::App app{"Predicted and measured times of all algorithms; start it with `muster run -n N`"};
   std::vector<uint64_t> sizes = {8, 128, 2048, 32768, 524288, 8388608};
   double milliseconds = 5;
+  int rounds = 5;
   app.add_option("--sizes", sizes, "Bytes, as nccl-tests counts them")
       ->delimiter(',')
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--time-ms", milliseconds, "Per algorithm and size")->check(CLI::PositiveNumber);
+  app.add_option("--rounds", rounds, "In which all algorithms take their turns")->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   try {
     // Prices are by the profile that is set; the calls run as without one, but for what is forced.
@@ -95,7 +96,7 @@ int main(int argc, char** argv) {
     Comparison comparison(
         comm,
         profile.constants ? profile.constants : std::make_shared<const Constants>(Constants::built_in()),
-        milliseconds / 1e3);
+        milliseconds / 1e3, rounds);
     for (int c = 0; c < kColls; ++c) {
       const Coll coll = static_cast<Coll>(c);
       if (is_uneven(coll) || coll == Coll::send_recv) continue;

@@ -21,6 +21,7 @@ parser.add_argument("--build", default="build/release")
 parser.add_argument("--ranks", type=lambda text: [int(n) for n in text.split(",")], default=[2, 3, 4, 6, 8])
 parser.add_argument("--sizes", default="8,128,2K,32K,512K,8M")
 parser.add_argument("--time-ms", default="5", help="per algorithm and size, in each job")
+parser.add_argument("--rounds", default="5", help="of turns that algorithms take; fewer for the largest sizes")
 parser.add_argument("--jobs", type=int, default=3, help="of each number of ranks; with one the best is the one measured so")
 parser.add_argument("--rows", help="a file that gets the rows")
 parser.add_argument("--read", help="sum up such files, with commas between, in place of measuring")
@@ -35,7 +36,7 @@ else:
     for job in range(args.jobs):
         for n in args.ranks:
             command = [f"{args.build}/tools/muster", "run", "-n", str(n), "--", f"{args.build}/bench/predicted_vs_measured",
-                       "--sizes", args.sizes, "--time-ms", args.time_ms]
+                       "--sizes", args.sizes, "--time-ms", args.time_ms, "--rounds", args.rounds]
             text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
             lines += [f"{job} {line}" for line in text.splitlines()]
 if args.rows:

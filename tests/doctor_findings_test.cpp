@@ -331,9 +331,11 @@ TEST(DoctorJob, LoopbackIsEnoughOnOneMachine) {
 TEST(DoctorJob, CoresAndPorts) {
   std::vector<Facts> ranks;
   for (int r = 0; r < 4; ++r) ranks.push_back(healthy(r, "a"));
-  for (Facts& f : ranks) f.allowed_cpus = 2;
-  expect(only(examine_job(job_of(ranks))).finding, Severity::warning, "bound-together", "4 ranks on a are bound to at most 2 cores each, of 16",
+  for (Facts& f : ranks) f.allowed_cpus = 2, f.cpus = {6, 7};
+  expect(only(examine_job(job_of(ranks))).finding, Severity::warning, "bound-together", "4 ranks on a are bound to 2 cores together, of 16",
          "--bind-to");
+  for (Facts& f : ranks) f.allowed_cpus = 1, f.cpus = {f.rank};
+  EXPECT_THAT(ids(examine_job(job_of(ranks))), ElementsAre()) << "a core each";
   for (Facts& f : ranks) f.allowed_cpus = f.host_cpus = 2;
   expect(only(examine_job(job_of(ranks))).finding, Severity::note, "few-cores", "4 ranks share 2 cores on a", "");
   for (Facts& f : ranks) f.allowed_cpus = f.host_cpus = 16, f.cpu_quota = 1.5;

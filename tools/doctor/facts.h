@@ -62,6 +62,7 @@ struct Facts {
   std::string muster, kernel, ucx, ibverbs, nvidia;  // versions; empty: not there
 
   int64_t allowed_cpus = kNoLimit, host_cpus = kNoLimit;
+  std::vector<int> cpus;        // those allowed, by the system's numbers
   double cpu_quota = 0;         // cores; 0: none
   int64_t memory_bytes = kNoLimit;
   GroupLimit group_memory, group_processes;

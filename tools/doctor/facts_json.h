@@ -20,7 +20,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RdmaPortFacts, device, port, up,
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NetworkFacts, name, problem)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(GroupLimit, limit, used)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Facts, rank, local_rank, pid, host, identity, place, whole_host, muster, kernel,
-                                                ucx, ibverbs, nvidia, allowed_cpus, host_cpus, cpu_quota, memory_bytes,
+                                                ucx, ibverbs, nvidia, allowed_cpus, host_cpus, cpus, cpu_quota, memory_bytes,
                                                 group_memory, group_processes, open_files, open_files_hard, processes,
                                                 locked_bytes, shm_bytes, shm_problem, memfd_problem, local_ports,
                                                 listen_queue, port_range, interfaces, interface, address, no_address,

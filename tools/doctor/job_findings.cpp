@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/text.h"
 #include "bootstrap/root.h"
@@ -220,8 +221,9 @@ class JobExaminer {
   void processes() {
     for (const JobHost& h : hosts_) {
       const auto ranks = static_cast<int64_t>(h.ranks.size());
-      int64_t cpus = 0;
-      for (const Facts* f : h.ranks) cpus = std::max(cpus, f->allowed_cpus);
+      std::set<int> together;
+      for (const Facts* f : h.ranks) together.insert(f->cpus.begin(), f->cpus.end());
+      const auto cpus = static_cast<int64_t>(together.size());
       const Facts& first = h.first();
       if (first.cpu_quota > 0 && first.cpu_quota < static_cast<double>(ranks))
         add(Severity::note, "few-cores", h.name,
@@ -230,8 +232,8 @@ class JobExaminer {
             "docker run --cpus, Kubernetes resources.limits.cpu, Slurm --cpus-per-task");
       else if (cpus > 0 && ranks > cpus && first.host_cpus >= ranks)
         add(Severity::warning, "bound-together", h.name,
-            fmt::format("{} ranks on {} are bound to at most {} cores each, of {}; so many ranks share cores while others are idle", ranks,
-                        h.name, cpus, first.host_cpus),
+            fmt::format("{} ranks on {} are bound to {} core{} together, of {}; so some share cores while others are idle", ranks, h.name,
+                        cpus, cpus == 1 ? "" : "s", first.host_cpus),
             "mpirun --bind-to core or none, srun --cpu-bind=cores, taskset");
       else if (first.host_cpus != kNoLimit && ranks > first.host_cpus)
         add(Severity::note, "few-cores", h.name,

@@ -47,7 +47,8 @@ void look_at_limits(Facts& f) {
   if (getrlimit(RLIMIT_NOFILE, &l) == 0) f.open_files = limit_of(l.rlim_cur), f.open_files_hard = limit_of(l.rlim_max);
   if (getrlimit(RLIMIT_NPROC, &l) == 0) f.processes = limit_of(l.rlim_cur);
   if (getrlimit(RLIMIT_MEMLOCK, &l) == 0) f.locked_bytes = limit_of(l.rlim_cur);
-  f.allowed_cpus = static_cast<int64_t>(allowed_cpus().size());
+  f.cpus = allowed_cpus();
+  f.allowed_cpus = static_cast<int64_t>(f.cpus.size());
   const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
   if (cpus > 0) f.host_cpus = cpus;
 }
