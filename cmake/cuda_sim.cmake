@@ -15,14 +15,15 @@ elseif(NOT Python3_FOUND)
 endif()
 
 # cuda_sim_test(NAME source... [LIBRARIES library...] [INCLUDES folder...] [DEFINITIONS NAME=value...]
-#               [ENVIRONMENT NAME=value...] [VARIANTS variant...])
+#               [ENVIRONMENT NAME=value...] [VARIANTS variant...] [FILTER pattern])
 #
 # A GoogleTest executable of .cu and .cpp files, in which CUDA's calls reach the simulated runtime. ctest runs its tests one by
 # one (plain), and the whole of it once more with the memory checker (NAME_checked) and with the race checker (NAME_raced), whose
 # reports fail it. VARIANTS chooses among plain, checked, raced, and shuffled: threads in random order, 16-byte accesses torn.
+# FILTER: the tests that variants other than plain run, as GoogleTest's --gtest_filter has it; all of them if it isn't given.
 # Where there is no simulator, NAME is a skipped test.
 function(cuda_sim_test name)
-  cmake_parse_arguments(arg "" "" "LIBRARIES;INCLUDES;DEFINITIONS;ENVIRONMENT;VARIANTS" ${ARGN})
+  cmake_parse_arguments(arg "" "FILTER" "LIBRARIES;INCLUDES;DEFINITIONS;ENVIRONMENT;VARIANTS" ${ARGN})
   foreach(variant ${arg_VARIANTS})
     if(NOT variant MATCHES "^(plain|checked|raced|shuffled)$")
       message(FATAL_ERROR "cuda_sim_test(${name}): VARIANTS '${variant}': plain, checked, raced or shuffled is wanted")
@@ -35,6 +36,10 @@ function(cuda_sim_test name)
   endif()
   if(NOT arg_VARIANTS)
     set(arg_VARIANTS plain checked raced)
+  endif()
+  set(whole ${name} --gtest_brief=1)
+  if(arg_FILTER)
+    list(APPEND whole "--gtest_filter=${arg_FILTER}")
   endif()
   set(sources "")
   set(options ${arg_DEFINITIONS})
@@ -63,17 +68,17 @@ function(cuda_sim_test name)
                          PROPERTIES ${limits} ENVIRONMENT "${arg_ENVIRONMENT};LD_LIBRARY_PATH=${CUDA_SIM_FOLDER}/plain")
   endif()
   if("checked" IN_LIST arg_VARIANTS)
-    add_test(NAME ${name}_checked COMMAND ${name} --gtest_brief=1)
+    add_test(NAME ${name}_checked COMMAND ${whole})
     set_tests_properties(${name}_checked PROPERTIES ${limits}
                          ENVIRONMENT "${arg_ENVIRONMENT};CUDASIM_CHECK=1;LD_LIBRARY_PATH=${CUDA_SIM_FOLDER}/plain")
   endif()
   if("raced" IN_LIST arg_VARIANTS)
-    add_test(NAME ${name}_raced COMMAND ${name} --gtest_brief=1)
+    add_test(NAME ${name}_raced COMMAND ${whole})
     set_tests_properties(${name}_raced PROPERTIES ${limits}
                          ENVIRONMENT "${arg_ENVIRONMENT};LD_LIBRARY_PATH=${CUDA_SIM_FOLDER}/raced;LD_PRELOAD=libtsan.so.2")
   endif()
   if("shuffled" IN_LIST arg_VARIANTS)
-    add_test(NAME ${name}_shuffled COMMAND ${name} --gtest_brief=1)
+    add_test(NAME ${name}_shuffled COMMAND ${whole})
     set_tests_properties(${name}_shuffled PROPERTIES ${limits}
                          ENVIRONMENT "${arg_ENVIRONMENT};CUDASIM_SEED=1;CUDASIM_SPLIT=1;LD_LIBRARY_PATH=${CUDA_SIM_FOLDER}/plain")
   endif()

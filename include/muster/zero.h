@@ -117,8 +117,8 @@ class MUSTER_API Optimizer {
   Optimizer(Communicator& communicator, std::span<const Tensor> tensors, const Options& options = {},
             Communicator* replicas = nullptr);
   // The same on the calling thread's current GPU, of which the stream is, and which lives longer than this.
-  // Ranks of one process are on a GPU each. invalid_usage: the library has no part for GPUs, or there is
-  // none.
+  // invalid_usage: the library has no part for GPUs, or there is none; on all ranks: two of one process are on
+  // one GPU, where one's freeing of memory could wait forever for the other's kernels.
   Optimizer(Communicator& communicator, std::span<const Tensor> tensors, const Options& options,
             GpuStream stream, Communicator* replicas = nullptr);
   ~Optimizer();  // waits for reductions under way
@@ -163,8 +163,7 @@ class MUSTER_API Optimizer {
   // Bytes of buffers that buckets pass through, most so far: for reductions under way in stages 2 and 3,
   // parameters in use and gathered ahead in 3, and quantised ones.
   size_t passing_bytes() const;
-  // What this rank has sent for all of it; waits for parameters that are being gathered. On a GPU only what
-  // host memory sends is counted, for what is compared.
+  // What this rank has sent for all of it; waits for parameters that are being gathered.
   BytesSent bytes_sent() const;
 
  private:

@@ -13,10 +13,11 @@ class BytesSentCounter {
     add(shared_memory_, t.shared_memory);
     add(direct_, t.direct);
     add(network_, t.network);
+    add(gpu_, t.gpu);
   }
   BytesSent read() const {
     constexpr auto kRelaxed = std::memory_order_relaxed;
-    return {shared_memory_.load(kRelaxed), direct_.load(kRelaxed), network_.load(kRelaxed)};
+    return {shared_memory_.load(kRelaxed), direct_.load(kRelaxed), network_.load(kRelaxed), gpu_.load(kRelaxed)};
   }
 
  private:
@@ -24,7 +25,7 @@ class BytesSentCounter {
   static void add(Counter& to, uint64_t bytes) {  // no locked instruction: nobody else adds
     to.store(to.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
   }
-  Counter shared_memory_{0}, direct_{0}, network_{0};
+  Counter shared_memory_{0}, direct_{0}, network_{0}, gpu_{0};
 };
 
 }  // namespace muster

@@ -87,13 +87,13 @@ void CollectiveRun::launch_copies() {
   const auto* input = static_cast<const std::byte*>(call_.send);
   // Peers write to the receive buffer at once.
   if (call_.shape.coll == Coll::all_to_all && in_place()) input = gpu.copy_of(input, buffer_bytes().input, call_.gpu_stream);
-  gpu.launch({copies_of(comm_, call_, *copies_, input), fingerprint_, call_.gpu_stream});
+  comm_.sent_bytes.add(gpu.launch({copies_of(comm_, call_, *copies_, input), fingerprint_, call_.gpu_stream}));
 }
 
 void CollectiveRun::launch_on_gpu() {
   or_all_fail([&] {
     GpuRank& gpu = *comm_.gpu_owner;
-    if (call_.gpu_group) return gpu.launch(*call_.gpu_group);
+    if (call_.gpu_group) return comm_.sent_bytes.add(gpu.launch(*call_.gpu_group));
     if (copies_->to.window && !gpu.all_reach_all())
       *copies_ = {{}, "not every GPU reaches every other one's memory (NCCL_DEBUG=INFO, topic P2P, says why)"};
     explain_copies(comm_, call_, *copies_);
@@ -101,10 +101,11 @@ void CollectiveRun::launch_on_gpu() {
     if (is_uneven(call_.shape.coll) && !reduces(call_.shape.coll)) {
       const auto* input = static_cast<const std::byte*>(call_.send);
       if (in_place() && is_pairwise(call_.shape.coll)) input = gpu.copy_of(input, buffer_bytes().input, call_.gpu_stream);
-      return gpu.launch(messages_of(call_, input, comm_, fingerprint_));
+      return comm_.sent_bytes.add(gpu.launch(messages_of(call_, input, comm_, fingerprint_)));
     }
-    gpu.launch({call_.shape, call_.uneven ? &call_.uneven->table : nullptr, call_.uneven ? call_.uneven->elements() : 0, call_.send, call_.recv,
-                call_.weight_bits, call_.weight_at, fingerprint_, call_.gpu_stream});
+    const ChunkTable* const table = call_.uneven ? &call_.uneven->table : nullptr;
+    comm_.sent_bytes.add(gpu.launch({call_.shape, table, table ? call_.uneven->elements() : 0, call_.send, call_.recv,
+                                     call_.weight_bits, call_.weight_at, fingerprint_, call_.gpu_stream}));
   });
   run_.reset();
   comm_.publish_end();

@@ -34,7 +34,7 @@ std::vector<GpuCopies::Copy> copies_of(const Impl& comm, const Call& call, const
     const auto peer = static_cast<uint64_t>((comm.rank + i) % comm.size);
     std::byte* const to = plan.to.window->parts[peer].get() + plan.to.offset + static_cast<uint64_t>(comm.rank) * bytes;
     const std::byte* const from = to_each_its_own ? input + peer * bytes : input;
-    if (to != from) copies.push_back({to, from, bytes});
+    if (to != from) copies.push_back({static_cast<int>(peer), to, from, bytes});
   }
   return copies;
 }

@@ -17,6 +17,7 @@
 #include "exec/group_message.h"
 #include "exec/host/chunk_table.h"
 #include "exec/host/executor.h"
+#include "muster/bytes_sent.h"
 #include "plan/gpu_choice.h"
 #include "plan/planner.h"
 
@@ -90,6 +91,7 @@ struct GpuGroup {
 // This rank's part of a collective that copy engines run: what it copies into peers' memory and its own.
 struct GpuCopies {
   struct Copy {
+    int peer = -1;  // whose memory it goes to
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
     uint64_t bytes = 0;
@@ -116,9 +118,9 @@ class GpuRank {
   virtual bool connected() const = 0;
   virtual std::vector<std::byte> next_card() = 0;
   virtual void hear(std::span<const std::byte> cards) = 0;
-  // Gives the call to its stream.
-  virtual void launch(const GpuCall& call) = 0;
-  virtual void launch(const GpuGroup& group) = 0;
+  // Gives the call to its stream; what it sends.
+  virtual BytesSent launch(const GpuCall& call) = 0;
+  virtual BytesSent launch(const GpuGroup& group) = 0;
   // For copy engines ranks meet in a table of each (exec/cuda/copies.h): this rank's, for the others, and
   // theirs, by rank, once. Both throw where that can't be. Collective, but not of the thread that runs calls.
   virtual std::string meeting_table() = 0;
@@ -126,7 +128,7 @@ class GpuRank {
   // When connected: every rank writes to every other one's GPU itself, and it arrives. The same on all ranks.
   virtual bool all_reach_all() const = 0;
   // After hear_tables().
-  virtual void launch(const GpuCopies& copies) = 0;
+  virtual BytesSent launch(const GpuCopies& copies) = 0;
   // A copy that is made on the stream, for the call that is launched there next.
   virtual const std::byte* copy_of(const void* input, uint64_t bytes, CUstream_st* stream) = 0;
   virtual void abort() noexcept = 0;

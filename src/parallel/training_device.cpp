@@ -49,6 +49,7 @@ class HostTrainingDevice final : public TrainingDevice {
            "constructor a GpuStream, or copy them to the host",
            what, tensor);
   }
+  std::optional<uint64_t> identity() const override { return std::nullopt; }
   void settle() noexcept override {}
   const float* on_host(const float* values, size_t, size_t tensor, std::vector<float>&) override {
     require_own_memory(values, "initial values", tensor);

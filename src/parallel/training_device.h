@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -55,6 +56,8 @@ class TrainingDevice {
   virtual void connect(Communicator& c) = 0;
   // Throws invalid_argument unless what the caller gives is memory of this device; `what`: as in "gradients".
   virtual void require_own_memory(const void* p, const char* what, size_t tensor) const = 0;
+  // Equal for two ranks if they are one process's and on one GPU; nullopt: they may be.
+  virtual std::optional<uint64_t> identity() const = 0;
   // Waits until all of the caller's work is done.
   virtual void settle() noexcept = 0;
   // A tensor's initial values as they are in host memory, whether there or on this device; waits. `copy` is

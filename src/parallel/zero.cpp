@@ -53,6 +53,7 @@ struct Optimizer::Impl {
     const Digest digest = digest_of(options, tensors);
     require_equal(shards, digest);
     if (replicas) require_equal(replicas, digest);
+    require_a_gpu_each(shards, replicas, *device);
     for (Communicator* c : {&shards, &gathers, &replicas})
       if (*c) device->connect(*c);
     const size_t held = options.stage == 0 ? layout.padded() : layout.shard();

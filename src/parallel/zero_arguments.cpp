@@ -1,7 +1,10 @@
 #include "parallel/zero_arguments.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
+#include <optional>
 
 #include "base/error.h"
 #include "base/math.h"
@@ -92,6 +95,35 @@ void require_equal(Communicator& c, const Digest& mine) {
            "same",
            c.name(), r, what);
   }
+}
+
+// Memory of a GPU is freed behind all that the GPU is doing. Where that is the other rank's wait for a call
+// that this one hasn't made, nothing would go on.
+void require_a_gpu_each(Communicator& shards, Communicator& replicas, const TrainingDevice& device) {
+  const std::optional<uint64_t> mine = device.identity();
+  if (!mine) return;
+  const auto n = static_cast<size_t>(shards.size());
+  std::vector<uint64_t> all(n);
+  shards.all_gather(&*mine, all.data(), 1, DataType::uint64);
+  if (replicas) {
+    const std::vector<uint64_t> column = all;
+    all.resize(n * static_cast<size_t>(replicas.size()));
+    replicas.all_gather(column.data(), all.data(), n, DataType::uint64);
+  }
+  std::vector<size_t> order(all.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {}, [&](size_t i) { return all[i]; });
+  const auto same = std::ranges::adjacent_find(order, {}, [&](size_t i) { return all[i]; });
+  if (same == order.end()) return;
+  const auto text = [&](size_t i) {
+    return replicas ? fmt::format("rank {} of replica {}", i % n, i / n) : fmt::format("rank {}", i);
+  };
+  fail(
+      Result::invalid_usage,
+      "zero::Optimizer on communicator {}: {} and {} are of one process and on one GPU, where one could wait "
+      "for the other forever. Choose another GPU for each rank (cudaSetDevice) before it is made, or make "
+      "each rank a process",
+      shards.name(), text(same[0]), text(same[1]));
 }
 
 }  // namespace muster::zero

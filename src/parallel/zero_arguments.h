@@ -33,5 +33,8 @@ struct Digest {
 Digest digest_of(const Options& o, std::span<const Tensor> tensors);
 // Throws invalid_usage, naming the rank. Collective.
 void require_equal(Communicator& c, const Digest& mine);
+// Throws invalid_usage on all ranks where two of one process have one GPU. Collective over both; `replicas`
+// may be empty.
+void require_a_gpu_each(Communicator& shards, Communicator& replicas, const TrainingDevice& device);
 
 }  // namespace muster::zero

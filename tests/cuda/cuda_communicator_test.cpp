@@ -11,6 +11,7 @@
 #include "cuda/gpus.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/stream.h"
+#include "muster/bytes_sent.h"
 #include "muster/gpu.h"
 #include "parallel/training_device.h"
 #include "support/outcome.h"
@@ -142,6 +143,53 @@ TEST(CudaCommunicator, CollectivesAndMessages) {
     c.all_reduce(on_host.data(), on_host.data(), 8, type, RedOp::sum);  // besides
     EXPECT_EQ(on_host, Floats(8, 6));
   });
+}
+
+// All-reduce = reduce-scatter + all-gather: 2 (N-1)/N and (N-1)/N of the data, and the same bits.
+TEST(CudaCommunicator, BytesSentAreThoseOfTheFormulas) {
+  MUSTER_NEEDS_GPUS(2);
+  constexpr size_t kCount = 3840;  // of which 2, 3 and 4 ranks have whole lines of 64 bytes
+  const auto type = DataType::float32;
+  for (const char* algorithm : {"ring", "direct"})
+    for (const int n : {1, 2, 3, 4}) {
+      SCOPED_TRACE(testing::Message() << algorithm << ", " << n << " ranks");
+      const test::Variable forced("MUSTER_ALGO", algorithm);
+      run_threads(n, [&](Communicator& c, int rank) {
+        Place p(rank);
+        const size_t share = kCount / static_cast<size_t>(n), part = 4 * (kCount - share);
+        BytesSent sent, before = bytes_sent(c);
+        const auto result = [&](size_t elements, auto call) {
+          before = bytes_sent(c);
+          const Floats got = p.result(elements, call);
+          sent = bytes_sent(c) - before;
+          EXPECT_EQ(sent.total(), sent.gpu);
+          return got;
+        };
+        const Floats whole =
+            result(kCount, [&] { gpu::all_reduce(c, p.send(), p.recv(), kCount, type, RedOp::sum, p.on()); });
+        EXPECT_EQ(sent.gpu, 2 * part);
+        const Floats mine = result(
+            share, [&] { gpu::reduce_scatter(c, p.send(), p.recv(), share, type, RedOp::sum, p.on()); });
+        EXPECT_EQ(sent.gpu, part);
+        p.in.write(0, mine.data(), 4 * share);
+        EXPECT_EQ(result(kCount, [&] { gpu::all_gather(c, p.send(), p.recv(), share, type, p.on()); }),
+                  whole);
+        EXPECT_EQ(sent.gpu, part);
+        result(20, [&] {  // what goes to oneself isn't sent
+          group_start();
+          gpu::send(c, p.send(), 10, type, rank, p.on());
+          gpu::recv(c, p.recv(), 10, type, rank, p.on());
+          gpu::send(c, p.send(), 10, type, (rank + 1) % n, p.on());
+          gpu::recv(c, p.recv() + 10, 10, type, (rank + n - 1) % n, p.on());
+          group_end();
+        });
+        EXPECT_EQ(sent.gpu, n == 1 ? 0u : 40u);
+        const std::vector<size_t> counts(static_cast<size_t>(n), 7);
+        result(7 * counts.size(),
+               [&] { gpu::all_gather_v(c, p.send(), 7, p.recv(), counts, {}, type, p.on()); });
+        EXPECT_EQ(sent.gpu, 28 * (counts.size() - 1));
+      });
+    }
 }
 
 TEST(CudaCommunicator, HostMemoryIsRefused) {

@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstring>
 #include <limits>
 
 #include "cuda/gpu_training.h"
@@ -18,57 +16,13 @@ using muster::test::outcome_of;
 using muster::test::run_threads;
 using muster::test::Variable;
 using test::backward;
+using test::expect_same_parameters;
 using test::GpuTrainee;
 using test::kOdd;
 using test::options_of;
+using test::train_both;
 using test::Values;
 using testing::HasSubstr;
-
-void expect_same_parameters(Optimizer& gpu, const GpuTrainee& at, Optimizer& host, DataType type) {
-  for (size_t t = 0; t < kOdd.size(); ++t) {
-    const std::vector<std::byte> got = at.parameter(gpu, t, kOdd[t], type, Pass::forward);
-    const auto* want = static_cast<const std::byte*>(host.use(t, Pass::forward));
-    EXPECT_TRUE(std::equal(got.begin(), got.end(), want)) << "tensor " << t;
-    host.done(t);
-  }
-}
-
-void expect_same_state(Optimizer& gpu, const GpuTrainee& at, Optimizer& host) {
-  const std::vector<StatePiece> got = gpu.state(), want = host.state();
-  ASSERT_EQ(got.size(), want.size());
-  for (size_t p = 0; p < got.size(); ++p) {
-    ASSERT_EQ(got[p].tensor, want[p].tensor);
-    ASSERT_EQ(got[p].begin, want[p].begin);
-    ASSERT_EQ(got[p].elements, want[p].elements);
-    for (const auto member :
-         {&StatePiece::parameters, &StatePiece::first_moment, &StatePiece::second_moment}) {
-      const std::vector<std::byte> bytes = at.read(got[p].*member, got[p].elements * sizeof(float));
-      EXPECT_EQ(std::memcmp(bytes.data(), want[p].*member, bytes.size()), 0) << "piece " << p;
-    }
-  }
-}
-
-// Steps of both, compared after each.
-void train_both(Communicator& c, int rank, const Options& o, int steps, Communicator* replicas = nullptr) {
-  const int world_rank = replicas ? rank + c.size() * replicas->rank() : rank;
-  GpuTrainee at(world_rank);
-  const Values start = test::initial_values(kOdd);
-  Optimizer host(c, test::tensors_of(start), o, replicas);
-  Optimizer gpu(c, test::tensors_of(start), o, at.stream(), replicas);
-  EXPECT_EQ(gpu.allocated(), host.allocated());
-  for (int s = 0; s < steps; ++s) {
-    for (int k = 0; k < o.micro_batches; ++k) {
-      test::run_micro_batch(host, kOdd, o.type, world_rank, k, host.loss_scale(), backward(kOdd));
-      at.micro_batch(gpu, kOdd, o.type, world_rank, k, gpu.loss_scale());
-    }
-    const StepResult want = host.step(), got = gpu.step();
-    EXPECT_EQ(got.norm, want.norm);
-    EXPECT_EQ(got.skipped, want.skipped);
-    expect_same_parameters(gpu, at, host, o.type);
-  }
-  expect_same_state(gpu, at, host);
-  EXPECT_EQ(gpu.progress(), host.progress());
-}
 
 // A test for each type: the simulator compiles its kernels first.
 void expect_the_hosts_bits(DataType type, double clip) {
@@ -85,15 +39,15 @@ void expect_the_hosts_bits(DataType type, double clip) {
     });
 }
 TEST(CudaZero, StagesGiveTheHostsBitsOfBfloat16) {
-  MUSTER_NEEDS_GPUS(2);
+  MUSTER_NEEDS_GPUS(4);
   expect_the_hosts_bits(DataType::bfloat16, 0);
 }
 TEST(CudaZero, StagesGiveTheHostsBitsOfFloat16) {
-  MUSTER_NEEDS_GPUS(2);
+  MUSTER_NEEDS_GPUS(4);
   expect_the_hosts_bits(DataType::float16, 0.05);
 }
 TEST(CudaZero, StagesGiveTheHostsBitsOfFloat32) {
-  MUSTER_NEEDS_GPUS(2);
+  MUSTER_NEEDS_GPUS(4);
   expect_the_hosts_bits(DataType::float32, 0.05);
 }
 
@@ -149,7 +103,7 @@ TEST(CudaZero, StepsAreInTheOrderOfTheStream) {
 }
 
 TEST(CudaZero, ShardsWithReplicasGiveTheHostsBits) {
-  MUSTER_NEEDS_GPUS(2);
+  MUSTER_NEEDS_GPUS(4);
   const Variable reproducible("MUSTER_REPRODUCIBLE", "1");
   run_threads(4, [&](Communicator& c, int rank) {
     Communicator host = c.split(rank / 2, rank), across = c.split(rank % 2, rank);
@@ -170,6 +124,52 @@ TEST(CudaZero, QuantisedGatherGivesTheHostsBits) {
       o.quantised_gather = true;
       train_both(c, rank, o, 2);
     }
+  });
+}
+
+// By algorithms that send each byte once: DDP and ZeRO-2 the same, ZeRO-3 1.5 times as much, all of it by
+// GPUs.
+TEST(CudaZero, StepsSendWhatTheFormulaSays) {
+  MUSTER_NEEDS_GPUS(3);
+  for (const char* algorithm : {"ring", "direct"}) {
+    const Variable forced("MUSTER_ALGO", algorithm);
+    for (const int ranks : {2, 3})
+      run_threads(ranks, [&](Communicator& c, int rank) {
+        const Values start = test::initial_values(kOdd);
+        std::vector<uint64_t> sent;
+        for (int stage = 0; stage < kStages; ++stage) {
+          Options o = options_of(stage);
+          o.alignment = 32;
+          GpuTrainee at(rank);
+          Optimizer zero(c, test::tensors_of(start), o, at.stream());
+          const BytesSent before = zero.bytes_sent();
+          at.micro_batch(zero, kOdd, o.type, rank, 0, 1);
+          zero.step();
+          const BytesSent step = zero.bytes_sent() - before;
+          sent.push_back(step.gpu);
+          EXPECT_EQ(step.total(), step.gpu);
+          EXPECT_EQ(step.gpu, step_traffic_bytes(zero.layout().padded(), ranks, stage))
+              << algorithm << ", " << ranks << " ranks, stage " << stage;
+        }
+        EXPECT_EQ(sent[2], sent[0]);
+        EXPECT_EQ(sent[3] * 2, sent[0] * 3);
+      });
+  }
+}
+
+TEST(CudaZero, TwoRanksOfAProcessOnOneGpuAreRefused) {
+  MUSTER_NEEDS_GPUS(3);
+  run_threads(4, [](Communicator& c, int rank) {
+    const Values start = test::initial_values({16});
+    Communicator shards = c.split(rank / 2, rank), across = c.split(rank % 2, rank);
+    const GpuTrainee at(rank == 3 ? 0 : rank);
+    const auto flat = outcome_of([&] { Optimizer(c, test::tensors_of(start), options_of(2), at.stream()); });
+    EXPECT_EQ(flat.code, Result::invalid_usage);
+    EXPECT_THAT(flat.text, HasSubstr("rank 0 and rank 3 are of one process and on one GPU"));
+    EXPECT_THAT(outcome_of([&] {
+                  Optimizer(shards, test::tensors_of(start), options_of(2), at.stream(), &across);
+                }).text,
+                HasSubstr("rank 0 of replica 0 and rank 1 of replica 1 are of one process"));
   });
 }
 
@@ -264,7 +264,7 @@ TEST(CudaZero, MemoryElsewhereIsRefused) {
 }
 
 TEST(CudaZero, ARankThatLeavesIsAnErrorForTheOthers) {
-  MUSTER_NEEDS_GPUS(2);
+  MUSTER_NEEDS_GPUS(3);
   for (const int stage : {0, 2, 3})
     run_threads(3, [&](Communicator& c, int rank) {
       const Values start = test::initial_values(kOdd);

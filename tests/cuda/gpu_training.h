@@ -4,6 +4,8 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "device/cuda/memory.h"
@@ -76,5 +78,52 @@ class GpuTrainee {
   cuda::Stream stream_;
   std::vector<cuda::DeviceMemory> buffers_;  // of gradients, by tensor
 };
+
+inline void expect_same_parameters(Optimizer& gpu, const GpuTrainee& at, Optimizer& host, DataType type) {
+  for (size_t t = 0; t < kOdd.size(); ++t) {
+    const std::vector<std::byte> got = at.parameter(gpu, t, kOdd[t], type, Pass::forward);
+    const auto* want = static_cast<const std::byte*>(host.use(t, Pass::forward));
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), want)) << "tensor " << t;
+    host.done(t);
+  }
+}
+
+inline void expect_same_state(Optimizer& gpu, const GpuTrainee& at, Optimizer& host) {
+  const std::vector<StatePiece> got = gpu.state(), want = host.state();
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t p = 0; p < got.size(); ++p) {
+    ASSERT_EQ(got[p].tensor, want[p].tensor);
+    ASSERT_EQ(got[p].begin, want[p].begin);
+    ASSERT_EQ(got[p].elements, want[p].elements);
+    for (const auto member :
+         {&StatePiece::parameters, &StatePiece::first_moment, &StatePiece::second_moment}) {
+      const std::vector<std::byte> bytes = at.read(got[p].*member, got[p].elements * sizeof(float));
+      EXPECT_EQ(std::memcmp(bytes.data(), want[p].*member, bytes.size()), 0) << "piece " << p;
+    }
+  }
+}
+
+// Steps of both, compared after each.
+inline void train_both(Communicator& c, int rank, const Options& o, int steps,
+                       Communicator* replicas = nullptr) {
+  const int world_rank = replicas ? rank + c.size() * replicas->rank() : rank;
+  GpuTrainee at(world_rank);
+  const Values start = initial_values(kOdd);
+  Optimizer host(c, tensors_of(start), o, replicas);
+  Optimizer gpu(c, tensors_of(start), o, at.stream(), replicas);
+  EXPECT_EQ(gpu.allocated(), host.allocated());
+  for (int s = 0; s < steps; ++s) {
+    for (int k = 0; k < o.micro_batches; ++k) {
+      run_micro_batch(host, kOdd, o.type, world_rank, k, host.loss_scale(), backward(kOdd));
+      at.micro_batch(gpu, kOdd, o.type, world_rank, k, gpu.loss_scale());
+    }
+    const StepResult want = host.step(), got = gpu.step();
+    EXPECT_EQ(got.norm, want.norm);
+    EXPECT_EQ(got.skipped, want.skipped);
+    expect_same_parameters(gpu, at, host, o.type);
+  }
+  expect_same_state(gpu, at, host);
+  EXPECT_EQ(gpu.progress(), host.progress());
+}
 
 }  // namespace muster::zero::test

@@ -184,7 +184,8 @@ CudaRank::Plan CudaRank::make_plan(const CallShape& named, const CallShape& call
       program_of(g.choice, {inputs_.nranks, setting_.rank, call.root, inputs_.placement.get()});
   Plan plan{std::make_unique<LoadedPlan>(
                 device_, compile_for_kernels(program, call, g.choice.tile_bytes, shape_, table, g.protocol)),
-            mark_of(g)};
+            mark_of(g), {}};
+  for (size_t r = 0; r < plan.loaded->sent().size(); ++r) count(plan.sent, static_cast<int>(r), plan.loaded->sent()[r]);
   setting_.planned(named, g);
   return plan;
 }
@@ -203,6 +204,11 @@ const CudaRank::Plan& CudaRank::plan_for(const GpuCall& call) {
   alike.allowed = only(*choice.slots.algorithm);  // which takes parts of any length
   known.push_back({*call.table, make_plan(call.shape, alike, call.table)});
   return known.back().plan;
+}
+
+void CudaRank::count(BytesSent& sent, int peer, uint64_t bytes) const {
+  if (peer == setting_.rank) return;
+  (setting_.peers[static_cast<size_t>(peer)].shares_memory ? sent.gpu : sent.network) += bytes;
 }
 
 void CudaRank::reach_hosts(std::span<const uint32_t> ends) {
@@ -224,16 +230,17 @@ void CudaRank::end_on(StreamHandle stream) {
   if (bridge_) bridge_->wake(captured);
 }
 
-void CudaRank::launch(const GpuCall& call) {
+BytesSent CudaRank::launch(const GpuCall& call) {
   const Plan& plan = plan_for(call);
   if (bridge_) reach_hosts(plan.loaded->ends());
   begin_on(call.stream);
   executor_.run(*plan.loaded, {call.send, call.recv}, call.fingerprint ^ plan.mark,
                 {call.weight_bits, call.weight_at}, call.stream);
   end_on(call.stream);
+  return plan.sent;
 }
 
-void CudaRank::launch(const GpuGroup& group) {
+BytesSent CudaRank::launch(const GpuGroup& group) {
   const StreamHandle stream = group.streams.at(0);
   begin_on(stream);
   const std::span others = std::span(group.streams).subspan(1);
@@ -247,14 +254,23 @@ void CudaRank::launch(const GpuGroup& group) {
   if (!others.empty()) joined_.record(stream);
   for (const StreamHandle other : others) joined_.hold_back(other);
   end_on(stream);
+  BytesSent sent;
+  for (const GroupMessage& m : group.messages)
+    if (m.is_send) count(sent, m.peer, m.bytes);
+  return sent;
 }
 
-void CudaRank::launch(const GpuCopies& copies) {
+BytesSent CudaRank::launch(const GpuCopies& copies) {
   std::vector<PeerCopy> all;
-  for (const GpuCopies::Copy& c : copies.copies) all.push_back({c.to, c.from, c.bytes});
+  BytesSent sent;
+  for (const GpuCopies::Copy& c : copies.copies) {
+    all.push_back({c.to, c.from, c.bytes});
+    count(sent, c.peer, c.bytes);
+  }
   begin_on(copies.stream);
   tables_.executor()->run(all, copies.fingerprint, copies.stream);
   end_on(copies.stream);
+  return sent;
 }
 
 void CudaRank::abort() noexcept {

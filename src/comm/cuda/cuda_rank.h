@@ -24,13 +24,13 @@ class CudaRank final : public GpuRank {
   bool connected() const override { return executor_.connected(); }
   std::vector<std::byte> next_card() override;
   void hear(std::span<const std::byte> cards) override;
-  void launch(const GpuCall& call) override;
-  void launch(const GpuGroup& group) override;
+  BytesSent launch(const GpuCall& call) override;
+  BytesSent launch(const GpuGroup& group) override;
   const std::byte* copy_of(const void* input, uint64_t bytes, StreamHandle stream) override;
   std::string meeting_table() override { return tables_.mine(); }
   void hear_tables(std::span<const std::string> tables) override { tables_.hear(tables); }
   bool all_reach_all() const override { return all_reach_all_; }
-  void launch(const GpuCopies& copies) override;
+  BytesSent launch(const GpuCopies& copies) override;
   void abort() noexcept override;
   std::optional<FingerprintMismatch> mismatch() const override;
   std::optional<GpuWait> wait() const override;
@@ -41,10 +41,13 @@ class CudaRank final : public GpuRank {
   struct Plan {
     std::unique_ptr<LoadedPlan> loaded;
     uint64_t mark = 0;  // of what was chosen; in the fingerprints of its calls
+    BytesSent sent;     // by one call
   };
   const Plan& plan_for(const GpuCall& call);
   // `named`: as the caller has it. `table`: of a V-variant, `call` is then that of equal counts.
   Plan make_plan(const CallShape& named, const CallShape& call, const ChunkTable* table) const;
+  // Adds what goes to the peer; nothing if that is this rank.
+  void count(BytesSent& sent, int peer, uint64_t bytes) const;
   // Ends of connections to other hosts, before the first launch that uses them.
   void reach_hosts(std::span<const uint32_t> ends);
   // Around a launch: calls of a communicator come one after the other, on whatever streams.

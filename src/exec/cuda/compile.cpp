@@ -15,6 +15,7 @@ class KernelCompiler {
       : program_(program), mailbox_(mailbox), layout_(program, call.count, size_of(call.type), table) {
     const bool reducing = reduces(call.coll);
     image_.call = call;
+    image_.sent.resize(static_cast<size_t>(program.nranks));
     image_.lines = protocol == Protocol::ll;
     image_.tile = std::max<uint64_t>(1, tile_bytes / layout_.element());
     image_.scratch_bytes = layout_.scratch_bytes();
@@ -69,13 +70,14 @@ class KernelCompiler {
     out.finish = s.finish && image_.divisor > 1;
     out.length = end_of(image_.lengths);
     out.offset = end_of(image_.offsets);
-    uint64_t message = 0;
+    uint64_t message = 0, all = 0;  // bytes in a slot, and of the step
     for (uint32_t j = 0; j < s.pieces; ++j) {
       const Cut part = layout_.parts(s.extent + j, c);
       const uint64_t length = part.length(c.part);
       image_.lengths.push_back(length);
       out.longest = std::max(out.longest, length);
       message += bytes_in_slot(std::min(length, image_.tile) * layout_.element());
+      all += length * layout_.element();
       const uint64_t start = part.begin(c.part) * layout_.element();
       for (const Ref& r : s.sources) image_.offsets.push_back(layout_.offset(r, j) + start);
       for (const Ref& r : s.destinations) image_.offsets.push_back(layout_.offset(r, j) + start);
@@ -89,10 +91,18 @@ class KernelCompiler {
       place(s.sources[j], false, message);
     }
     for (const Ref& r : s.destinations) place(r, true, message);
+    for (const Ref& r : s.sources)
+      if (r.kind == Ref::Kind::window) count(r, all);
+    for (const Ref& r : s.destinations)
+      if (r.kind != Ref::Kind::local) count(r, all);
     out.last_use = end_of(image_.uses);
     out.combines =
         s.pieces > 0 && (s.sources.size() > 1 || out.finish || (s.finish && truths_) || out.weighted != 0);
     image_.steps.push_back(out);
+  }
+
+  void count(const Ref& r, uint64_t bytes) {
+    if (r.peer != program_.rank) image_.sent[static_cast<size_t>(r.peer)] += bytes;
   }
 
   // As the interpreter counts them.

@@ -25,6 +25,7 @@ struct KernelImage {
   uint64_t tile = 0;  // elements
   uint64_t scratch_bytes = 0;
   uint64_t longest_pass = 0;  // bytes that a block moves at once, at most
+  std::vector<uint64_t> sent;  // bytes that one call moves to or from each peer, by rank: its slots and windows
   uint32_t divisor = 0;
   bool windows = false;  // a step names peers' buffers
   bool lines = false;    // messages are of lines

@@ -52,6 +52,7 @@ LoadedPlan::LoadedPlan(int device, const KernelImage& image)
       channels_(static_cast<uint32_t>(image.channels.size())),
       longest_pass_(image.longest_pass),
       windows_(image.windows),
+      sent_(image.sent),
       scratch_(device, image.scratch_bytes) {
   if (copies_) return;
   for (const KernelUse& u : image.uses) used_ends_.push_back(u.end);

@@ -24,6 +24,7 @@ class LoadedPlan {
   LoadedPlan(int device, const KernelImage& image);
   // Of connections, each once: what its kernels need.
   const std::vector<uint32_t>& ends() const { return used_ends_; }
+  const std::vector<uint64_t>& sent() const { return sent_; }  // KernelImage::sent
 
  private:
   friend class KernelExecutor;
@@ -33,6 +34,7 @@ class LoadedPlan {
   uint64_t longest_pass_;
   bool windows_;
   std::vector<uint32_t> used_ends_;
+  std::vector<uint64_t> sent_;
   DeviceMemory tables_, scratch_;
   KernelArgs args_{};  // what doesn't change from call to call
 };

@@ -1,6 +1,7 @@
 // An optimizer's state on a GPU.
 #include <algorithm>
 #include <array>
+#include <random>
 #include <utility>
 
 #include "base/error.h"
@@ -52,6 +53,13 @@ class GpuTrainingDevice final : public TrainingDevice {
          tensor,
          at.kind == MemoryKind::host ? "plain host memory" : "memory of " + describe_device(at.device),
          describe_device(device_));
+  }
+  std::optional<uint64_t> identity() const override {
+    static const uint64_t process = [] {
+      std::random_device random;
+      return uint64_t{random()} << 32 | random();
+    }();
+    return hash_combine(process, static_cast<uint64_t>(device_));
   }
   void settle() noexcept override {
     if (cudaStreamSynchronize(caller_) != cudaSuccess) cudaGetLastError();  // a broken context: nothing runs
