@@ -21,8 +21,10 @@
 #include "cuda/gpus.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/stream.h"
+#include "muster/bytes_sent.h"
 #include "muster/muster.h"
 #include "nccl.h"
+#include "nccl/comm_handle.h"
 #include "support/outcome.h"
 #include "support/processes.h"
 
@@ -263,6 +265,25 @@ TEST_F(CudaCopies, NoKernelRuns) {
       EXPECT_EQ(launches_in([&] { job.expect_all_gather(1001); }), 0);
     });
   }
+}
+
+TEST_F(CudaCopies, WhatIsCopiedToPeersCountsAsSent) {
+  MUSTER_NEEDS_GPUS(2);
+  run_processes(2, [](int) {
+    CopyJob job({.here = 2});
+    const auto sent_by = [&](auto call) {
+      const Communicator& c = nccl::require_comm(job.comm(0)).communicator;
+      const BytesSent before = bytes_sent(c);
+      call();
+      const BytesSent sent = bytes_sent(c) - before;
+      EXPECT_EQ(sent.total(), sent.gpu);
+      return sent.gpu;
+    };
+    for (const bool in_place : {false, true}) {
+      EXPECT_EQ(sent_by([&] { job.expect_all_gather(1001, in_place); }), 3u * 4004);
+      EXPECT_EQ(sent_by([&] { job.expect_all_to_all(1001, in_place); }), 3u * 4004);
+    }
+  });
 }
 
 // As NCCL wants windows to be: between processes it isn't memory of cudaMalloc.

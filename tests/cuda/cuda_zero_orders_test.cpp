@@ -1,6 +1,5 @@
-// What the race checker looks at of training on GPUs: each kernel of the optimizer, and each way in which the
-// caller's stream and those of communication wait for each other, once. Of one rank, for the checker takes
-// the library's threads, which aren't built for it, for races.
+// What the race checker looks at of training on GPUs: each kernel of the optimizer once. Of one rank, for the
+// checker takes what the library's threads do, which aren't built for it, for races.
 #include <gtest/gtest.h>
 
 #include "cuda/gpu_training.h"
@@ -27,7 +26,7 @@ void two_steps(Communicator& c, const Options& o) {
               start[t]);
 }
 
-TEST(CudaZeroOrders, KernelsAndStreams) {
+TEST(CudaZeroOrders, EachKernel) {
   MUSTER_NEEDS_GPUS(1);
   muster::test::run_threads(1, [](Communicator& c, int) {
     for (int stage = 0; stage < kStages; ++stage) {
