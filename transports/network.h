@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,6 +64,11 @@ class Network {
   // and then whether looks() stays the same, calls tend() then, and arms it when that returns false.
   virtual uint64_t looks() const = 0;  // of progress()
   virtual bool tend() noexcept = 0;    // like progress(), for no communicator
+  // Whether ends may send from GPU memory (SlotSender::send_from): messages of more than kInlineBytes, and from what it was shown.
+  virtual bool reads_gpu_memory() const { return false; }
+  // GPU memory, all of it in one allocation, that ends will send from for as long as the result lives, which ends before the network does
+  // and when nothing of it is under way. Throws invalid_usage where it doesn't read it.
+  virtual std::shared_ptr<void> show_gpu_memory(std::span<std::byte> memory);
   // After a call of it failed: returns when no user memory of its calls is read any more. Where a peer takes nothing for a
   // second its connection is given up.
   virtual void settle(uint64_t communicator) noexcept = 0;

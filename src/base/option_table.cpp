@@ -8,7 +8,7 @@ using T = OptionType;
 
 // Why a variable has no effect.
 constexpr const char* kGpu = "it is about GPUs, and this build moves data between host memories only";
-constexpr const char* kPinned = "messages between GPUs of different hosts go through pinned host memory, never straight to the adapter";
+constexpr const char* kPinned = "messages between GPUs of different hosts go through pinned host memory, but for what NCCL_NET_GDR_READ says";
 constexpr const char* kHostMemory = "host memory that ranks share, with GPUs or without, is always a memory file whose descriptor is passed on";
 constexpr const char* kAnyOrder = "messages may take any order on their way here, whatever the fabric does";
 constexpr const char* kAnew = "a connection that breaks is always made anew, over another port where both hosts have one";
@@ -226,7 +226,7 @@ constexpr Option kTable[] = {
     {"NCCL_NET_GDR_C2C", T::integer, "", "", false, kPinned},
     {"NCCL_NET_GDR_LEVEL", T::text, "", "", false, kPinned},
     {"NCCL_NET_GDR_MLOPART", T::integer, "", "", false, kPinned},
-    {"NCCL_NET_GDR_READ", T::integer, "", "", false, kPinned},
+    {"NCCL_NET_GDR_READ", T::integer, "0", "1: adapters read what a GPU sends to other hosts out of its memory, where a network plugin says that it can (NCCL_PTR_CUDA), however far the two are apart; 0: from pinned host memory (docs/cuda.md)"},
     {"NCCL_NUM_RMA_CTX", T::integer, "", "", false, kOneSided},
     {"NCCL_P2P_PXN_LEVEL", T::integer, "", "", false, kGpu},
     {"NCCL_PXN_C2C", T::integer, "", "", false, kGpu},

@@ -41,6 +41,7 @@ struct GpuNetwork {
   Network* network = nullptr;  // null: all ranks share memory
   std::vector<int> ranks;      // of the network, by rank of the communicator
   int first_lane = 0;          // from which on lanes are free
+  bool sends_from_gpu = false;  // it reads what is sent out of GPU memory
   // Any thread: moves what can be moved; true if anything was. What breaks becomes the communicator's error.
   std::function<bool()> progress;
   std::function<void(const Error&)> fail;

@@ -2,12 +2,14 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/log_options.h"
 #include "comm/gpu_links.h"
 #include "comm/gpu_watch.h"
 #include "comm/host_topology.h"
 #include "comm/places.h"
 #include "topology/paths.h"
 #include "topology/pci.h"
+#include "transports/network.h"
 
 namespace muster {
 namespace {
@@ -39,12 +41,25 @@ PathClass path_between(const topology::Machine& m, const std::string& from, cons
   return topology::paths_from(m, first)[static_cast<size_t>(second)].path_class;
 }
 
+bool sends_from_gpu(const Options& options, const Network& network) {
+  if (options.integer("NCCL_NET_GDR_READ") != 1) return false;
+  if (!network.reads_gpu_memory())
+    log_once(
+        {true, "NCCL_NET_GDR_READ",
+         fmt::format(
+             "NCCL_NET_GDR_READ=1 has no effect: the network {} doesn't read GPU memory. A network plugin "
+             "(NCCL_NET_PLUGIN) whose devices take NCCL_PTR_CUDA does",
+             network.name())});
+  return network.reads_gpu_memory();
+}
+
 GpuNetwork network_of(Impl& comm) {
   if (!comm.shown || !comm.shown->spans_hosts()) return {};
   GpuNetwork n;
   n.network = comm.family->network.get();
   n.ranks = comm.family_ranks;
   n.first_lane = first_free_lane(comm);
+  n.sends_from_gpu = sends_from_gpu(comm.options, *n.network);
   n.progress = [&comm] { return comm.progress_network(); };
   n.fail = [&comm](const Error& e) {
     comm.set_error(e.code(), fmt::format("communicator {}: {}", comm.name, e.what()), true);

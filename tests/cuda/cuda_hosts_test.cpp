@@ -1,5 +1,6 @@
 // GPUs of several hosts, emulated with NCCL_HOSTID: messages between those go by the network.
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -174,6 +175,33 @@ TEST(CudaHosts, OverAPlugin) {
   MUSTER_NEEDS_GPUS(2);
   const Variable plugin("NCCL_NET_PLUGIN", NET_PLUGIN);
   on_hosts({0, 0, 1}, [](int) { expect_all_calls(1); });
+}
+
+// What is sent lies in GPU memory, which the plugin reads; only the sender need know. A plugin that doesn't
+// read it, or nobody's wish, leaves it in pinned memory.
+TEST(CudaHosts, APluginReadsWhatGpusSend) {
+  MUSTER_NEEDS_GPUS(2);
+  const Variable plugin("NCCL_NET_PLUGIN", NET_PLUGIN);
+  for (const bool able : {true, false}) {
+    const Variable reads("MUSTER_TEST_PLUGIN_GPU", able ? std::optional<std::string>("1") : std::nullopt);
+    on_hosts({0, 0, 1}, [&](int p) {
+      const bool wished = p != 1;
+      const Variable wish("NCCL_NET_GDR_READ", wished ? "1" : "0");
+      expect_all_calls(1);
+      void* const library = dlopen(NET_PLUGIN, RTLD_NOW | RTLD_NOLOAD);
+      ASSERT_TRUE(library);
+      const auto ask = [&]<class T>(T (*)(), const char* what) {
+        return reinterpret_cast<T (*)()>(dlsym(library, what))();
+      };
+      const long sends = ask(static_cast<long (*)()>(nullptr), "plugin_gpu_sends");
+      if (able && wished)
+        EXPECT_GT(sends, 10);
+      else
+        EXPECT_EQ(sends, 0);
+      EXPECT_STREQ(ask(static_cast<const char* (*)()>(nullptr), "plugin_complaint"), "");
+      EXPECT_EQ(ask(static_cast<int (*)()>(nullptr), "plugin_objects"), 0);
+    });
+  }
 }
 
 // Ranks 0 and 2, of two hosts, in one communicator, rank 1 in another; both are used beside the first.

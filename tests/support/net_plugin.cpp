@@ -2,7 +2,8 @@
 // of the interface (NET_VERSION). It holds those who use it to the contract: one connection per listener, memory that was
 // registered for its connection, no more requests than are allowed, all of it given back.
 //
-// What tests ask of it: plugin_devices(n), plugin_fail(function, after, code), plugin_objects(), plugin_complaint().
+// What tests ask of it: plugin_devices(n), plugin_fail(function, after, code), plugin_objects(), plugin_complaint(). With
+// MUSTER_TEST_PLUGIN_GPU=1 it says that it reads simulated GPUs' memory, which is the host's; plugin_gpu_sends() counts that.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -11,10 +12,12 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 
 namespace {
@@ -29,6 +32,8 @@ int g_devices = 1, g_objects = 0;
 [[maybe_unused]] int g_contexts = 0;
 std::string g_complaint, g_fails;
 int g_fails_after = 0, g_fails_with = 0;
+long g_gpu_sends = 0;
+bool reads_gpus() { return getenv("MUSTER_TEST_PLUGIN_GPU") != nullptr; }
 
 int complain(const std::string& what) {
   if (g_complaint.empty()) g_complaint = what;
@@ -51,6 +56,7 @@ struct Comm {
   int fd = -1;
   int calls = 0;
   std::map<void*, std::pair<char*, size_t>> memory;  // by handle
+  std::set<void*> of_gpus;                           // handles
   std::deque<Request*> sends, receives;
   size_t requests = 0;
   uintptr_t last_memory = 0;
@@ -137,6 +143,10 @@ int post(Comm* c, std::deque<Request*>& queue, void* data, size_t bytes, void* m
   if (!known(c, memory, data, bytes)) return complain("memory that isn't registered for this connection");
   if (c->requests == kMostRequests) return complain("too many requests");
   if (++c->calls % 5 == 0) return 0;  // not now
+  if (c->of_gpus.contains(memory)) {
+    if (receives) return complain("a receive into GPU memory, which nobody flushes");
+    ++g_gpu_sends;
+  }
   ++c->requests;
   ++g_objects;
   auto* r = new Request{c, static_cast<char*>(data), bytes};
@@ -206,10 +216,11 @@ int net_test(void* request, int* done, int* sizes) {
 int net_reg(void* comm, void* data, size_t size, int type, void** handle) {
   const std::lock_guard lock(g_mutex);
   if (const int e = failure_of("regMr")) return e;
-  if (type != 1) return complain("memory that isn't the host's");
+  if (type != 1 && !(type == 2 && reads_gpus())) return complain("memory that isn't the host's");
   auto* c = static_cast<Comm*>(comm);
   *handle = reinterpret_cast<void*>(++c->last_memory);
   c->memory[*handle] = {static_cast<char*>(data), size};
+  if (type == 2) c->of_gpus.insert(*handle);
   ++g_objects;
   return 0;
 }
@@ -217,6 +228,7 @@ int net_reg_dma_buf(void*, void*, size_t, int, uint64_t, int, void**) { return c
 int net_dereg(void* comm, void* handle) {
   const std::lock_guard lock(g_mutex);
   if (!static_cast<Comm*>(comm)->memory.erase(handle)) return complain("memory was given back twice");
+  static_cast<Comm*>(comm)->of_gpus.erase(handle);
   --g_objects;
   return 0;
 }
@@ -286,7 +298,7 @@ int net_properties(int device, Properties* p) {
   static char name[] = "sock0";
   *p = {};
   p->name = name;
-  p->ptrSupport = 1;
+  p->ptrSupport = reads_gpus() ? 3 : 1;
   p->speed = device < 8 ? 10000 : 1000;
   p->maxComms = 65536;
   p->maxRecvs = 1;
@@ -428,6 +440,11 @@ extern "C" {
 [[gnu::visibility("default")]] int plugin_objects() {
   const std::lock_guard lock(g_mutex);
   return g_objects;
+}
+// Sends from memory that was registered as a GPU's.
+[[gnu::visibility("default")]] long plugin_gpu_sends() {
+  const std::lock_guard lock(g_mutex);
+  return g_gpu_sends;
 }
 // What was done to it that the contract forbids, the first time; empty: nothing.
 [[gnu::visibility("default")]] const char* plugin_complaint() { return g_complaint.c_str(); }

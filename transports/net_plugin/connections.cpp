@@ -40,12 +40,12 @@ PluginMemory& PluginMemory::operator=(PluginMemory&& o) noexcept {
   return *this;
 }
 
-void* KnownRings::handle_of(const Plugin& plugin, void* comm, std::span<std::byte> ring) {
+void* KnownRings::handle_of(const Plugin& plugin, void* comm, std::span<std::byte> ring, Plugin::Kind kind) {
   for (const Known& k : known_)
     if (k.ring.data() == ring.data()) return k.handle;
   plugin_ = &plugin;
   comm_ = comm;
-  known_.push_back({ring, plugin.register_memory(comm, ring.data(), ring.size())});
+  known_.push_back({ring, plugin.register_memory(comm, ring.data(), ring.size(), kind)});
   return known_.back().handle;
 }
 
@@ -100,11 +100,11 @@ void SendComm::send_record(std::span<const std::byte> head, std::span<const std:
   waiting_.push_back({{at, head.size() + rest.size()}, records_.handle(), 0, {}, {}, of, nullptr});
 }
 
-void SendComm::send_payload(std::span<const std::byte> payload, std::span<std::byte> ring, size_t slot_bytes,
+void SendComm::send_payload(std::span<const std::byte> payload, std::span<std::byte> ring, Plugin::Kind kind, size_t slot_bytes,
                             const std::shared_ptr<Outgoing>& of) {
   ++of->parts;
   if (!ring.empty()) {
-    waiting_.push_back({payload, rings_.handle_of(plugin_, comm_, ring), 0, {}, {}, of, nullptr});
+    waiting_.push_back({payload, rings_.handle_of(plugin_, comm_, ring, kind), 0, {}, {}, of, nullptr});
   } else if (auto known = lasting_->find(payload.data(), payload.size())) {
     void* const handle = static_cast<const Registered*>(known.get())->handle;
     waiting_.push_back({payload, handle, 0, {}, std::move(known), of, nullptr});

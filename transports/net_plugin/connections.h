@@ -39,11 +39,11 @@ class PluginMemory {
   void* handle_ = nullptr;
 };
 
-// Rings of connections' ends that a plugin knows for one connection.
+// Rings of connections' ends, and GPU memory, that a plugin knows for one connection.
 class KnownRings {
  public:
   ~KnownRings() { clear(); }
-  void* handle_of(const Plugin& plugin, void* comm, std::span<std::byte> ring);
+  void* handle_of(const Plugin& plugin, void* comm, std::span<std::byte> ring, Plugin::Kind kind = Plugin::Kind::host);
   void clear() noexcept;  // before the connection is closed
   void forget(const std::byte* ring) noexcept;
 
@@ -75,9 +75,10 @@ class SendComm {
   bool has_record() const { return waiting_.size() + flying_.size() < kUnderWay; }
   // Copies both. has_record() first.
   void send_record(std::span<const std::byte> head, std::span<const std::byte> rest, const std::shared_ptr<Outgoing>& of);
-  // `ring`: of the end, if the payload lies there. Else it goes from where it lies if that is LastingMemory, which is registered once; if
+  // `ring`: of the end, if the payload lies there, or the GPU memory that it lies in. Else it goes from where it lies if that is LastingMemory, which is registered once; if
   // not it is copied first, when there is room.
-  void send_payload(std::span<const std::byte> payload, std::span<std::byte> ring, size_t slot_bytes, const std::shared_ptr<Outgoing>& of);
+  void send_payload(std::span<const std::byte> payload, std::span<std::byte> ring, Plugin::Kind kind, size_t slot_bytes,
+                    const std::shared_ptr<Outgoing>& of);
   // Moves what can be moved; what is done is added to `done`.
   bool advance(std::vector<WireOp*>& done);
   // Adds what is still under way.

@@ -1,6 +1,6 @@
 // NCCL's network plugins as they are compiled: what versions 8 to 11 of their interface look like in memory. A plugin shows
 // one object per version that it has, called ncclNetPlugin_v8 and so on. Facts from NCCL's headers (src/include/plugin).
-// Nothing here is used for GPUs' memory yet: iflush, getDeviceMr, irecvConsumed and regMrDmaBuf are theirs.
+// GPUs' memory is sent from only: iflush, which is for who receives there, getDeviceMr, irecvConsumed and regMrDmaBuf aren't used.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,7 @@ using Result = int;  // ncclResult_t; 0: success
 constexpr size_t kHandleBytes = 128;  // NCCL_NET_HANDLE_MAXSIZE: of what listen() writes
 constexpr int kMostRequests = 32;     // NCCL_NET_MAX_REQUESTS: under way on one connection
 constexpr int kHostPointers = 1;      // NCCL_PTR_HOST
+constexpr int kGpuPointers = 2;       // NCCL_PTR_CUDA
 constexpr int kVirtualDevices = 4;    // NCCL_NET_MAX_DEVS_PER_NIC_V11
 constexpr int kNoTrafficClass = -1;   // NCCL_NET_TRAFFIC_CLASS_UNDEF
 

@@ -24,6 +24,7 @@ namespace {
 
 constexpr size_t kMostRails = 4;
 constexpr uint64_t kServeEvery = 16;  // rounds: to look for questions costs a system call
+constexpr uint8_t kApart = 1;         // WireHeader::own of a short message whose payload goes like a long one's, since no processor reads it
 constexpr long kNap = 100'000;        // ns that a rank sleeps before it looks again
 
 // The first record of a connection.
@@ -96,13 +97,32 @@ bool NetPluginNetwork::arm_events() {
 
 std::shared_ptr<void> NetPluginNetwork::register_ring(std::span<std::byte> ring) {
   // Known to the plugin when something first goes to or from it; forgotten with the end.
-  return {ring.data(), [this](std::byte* data) {
-            for (auto& [peer, p] : peers_) {
-              for (auto& c : p.payloads) c->rings().forget(data);
-              for (Inlet& i : p.inlets)
-                if (i.comm) i.comm->rings().forget(data);
-            }
+  return {ring.data(), [this](std::byte* data) { forget(data); }};
+}
+
+void NetPluginNetwork::forget(std::byte* memory) noexcept {
+  for (auto& [peer, p] : peers_) {
+    for (auto& c : p.payloads) c->rings().forget(memory);
+    for (Inlet& i : p.inlets)
+      if (i.comm) i.comm->rings().forget(memory);
+  }
+}
+
+std::shared_ptr<void> NetPluginNetwork::show_gpu_memory(std::span<std::byte> memory) {
+  if (!reads_gpu_memory()) return Network::show_gpu_memory(memory);
+  const std::lock_guard lock(mutex_);
+  gpu_memory_.push_back(memory);
+  return {memory.data(), [this](std::byte* data) {
+            const std::lock_guard held(mutex_);
+            forget(data);
+            std::erase_if(gpu_memory_, [&](const auto& m) { return m.data() == data; });
           }};
+}
+
+std::span<std::byte> NetPluginNetwork::gpu_memory_of(const std::byte* payload) const {
+  for (const std::span<std::byte> m : gpu_memory_)
+    if (std::less_equal<>()(m.data(), payload) && std::less<>()(payload, m.data() + m.size())) return m;
+  return {};
 }
 
 bool NetPluginNetwork::poll() {
@@ -251,11 +271,18 @@ bool NetPluginNetwork::connect(int peer, PeerLink& p) {
 void NetPluginNetwork::begin(PeerLink& p, WireOp& op) {
   const std::span<const std::byte> payload(op.payload, op.header.bytes);
   const auto outgoing = std::make_shared<Outgoing>(Outgoing{&op, 0});
+  const std::span<std::byte> gpu = payload.empty() ? std::span<std::byte>() : gpu_memory_of(payload.data());
+  if (!gpu.empty()) {
+    op.header.own = kApart;
+    p.records->send_record(bytes_of(op.header), {}, outgoing);
+    return p.payloads[p.sent++ % p.payloads.size()]->send_payload(payload, gpu, net_plugin::Plugin::Kind::gpu, op.header.slot_bytes, outgoing);
+  }
   if (payload.size() <= kShort) return p.records->send_record(bytes_of(op.header), payload, outgoing);
   p.records->send_record(bytes_of(op.header), {}, outgoing);
   const std::span<std::byte> ring = op.end->ring();
   const bool in_ring = std::less_equal<>()(ring.data(), payload.data()) && std::less<>()(payload.data(), ring.data() + ring.size());
-  p.payloads[p.sent++ % p.payloads.size()]->send_payload(payload, in_ring ? ring : std::span<std::byte>(), op.header.slot_bytes, outgoing);
+  p.payloads[p.sent++ % p.payloads.size()]->send_payload(payload, in_ring ? ring : std::span<std::byte>(), net_plugin::Plugin::Kind::host,
+                                                       op.header.slot_bytes, outgoing);
 }
 
 bool NetPluginNetwork::send_some(int peer, PeerLink& p) {
@@ -287,7 +314,7 @@ bool NetPluginNetwork::receive_some(int peer, PeerLink& p) {
     if (record.size() < sizeof h) fail(Result::remote_error, "a record of {} bytes came, which has {} at least", record.size(), sizeof h);
     std::memcpy(&h, record.data(), sizeof h);
     const std::span<const std::byte> rest = record.subspan(sizeof h);
-    if (h.bytes <= kShort) {
+    if (h.bytes <= kShort && h.own != kApart) {
       arrived(h, rest.data(), rest.size());
       continue;
     }

@@ -3,9 +3,10 @@
 // To each peer a rank has a connection for records, each a message's header with a short payload behind it, and one per
 // device for longer payloads, which go by them in turn; both ends count alike. It asks for their handles over TCP. A plugin's
 // connections keep their order, and that is all that is asked of them: tags aren't used. A payload that lies in a connection's ring goes out from there, and
-// from users' LastingMemory, too; from other memory it is copied first. It is received where it belongs.
+// from users' LastingMemory and from GPU memory, too; from other memory it is copied first. It is received where it belongs.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
@@ -30,6 +31,8 @@ class NetPluginNetwork final : public WiredNetwork {
   size_t slot_bytes() const override { return slot_bytes_; }
   std::string address() const override;
   int event_fd() const override { return timer_.get(); }
+  bool reads_gpu_memory() const override { return std::ranges::all_of(rails_, [](const auto& r) { return r.reads_gpus; }); }
+  std::shared_ptr<void> show_gpu_memory(std::span<std::byte> memory) override;
 
   size_t rails() const { return rails_.size(); }
 
@@ -78,12 +81,15 @@ class NetPluginNetwork final : public WiredNetwork {
   bool receive_some(int peer, PeerLink& p);
   bool receive_payloads(PeerLink& p);
   void close_inlets(PeerLink& p) noexcept;
+  void forget(std::byte* memory) noexcept;
+  std::span<std::byte> gpu_memory_of(const std::byte* payload) const;  // empty: it lies in the host's
   void finish_done();
 
   const std::shared_ptr<const net_plugin::Plugin> plugin_;
   void* context_ = nullptr;
   size_t slot_bytes_ = 256 << 10;
   std::vector<net_plugin::Device> rails_;
+  std::vector<std::span<std::byte>> gpu_memory_;  // that was shown
   net_plugin::MeetingPoint meeting_;
   std::map<int, PeerLink> peers_;
   std::set<int> lost_;  // connections that were given up: the peer is told so when it asks again

@@ -118,7 +118,8 @@ std::vector<Device> Plugin::devices() const {
         for (int d = 0; d < n; ++d) {
           const auto add = [&](const auto& properties, size_t most) {
             if (properties.pointers & abi::kHostPointers)
-              r.push_back({d, printable(properties.name ? properties.name : "?", 64), properties.speed, most ? most : SIZE_MAX});
+              r.push_back({d, printable(properties.name ? properties.name : "?", 64), properties.speed, most ? most : SIZE_MAX,
+                           (properties.pointers & abi::kGpuPointers) != 0});
           };
           if constexpr (std::is_same_v<Version, abi::V8>) {
             abi::PropertiesV8 properties{};
@@ -188,9 +189,9 @@ void* Plugin::accept(void* listener) const {
   return comm;
 }
 
-void* Plugin::register_memory(void* comm, void* data, size_t bytes) const {
+void* Plugin::register_memory(void* comm, void* data, size_t bytes, Kind kind) const {
   void* handle = nullptr;
-  check("regMr", memory().register_memory(comm, data, bytes, abi::kHostPointers, &handle));
+  check("regMr", memory().register_memory(comm, data, bytes, kind == Kind::gpu ? abi::kGpuPointers : abi::kHostPointers, &handle));
   return handle;
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <variant>
@@ -22,6 +23,7 @@ struct Device {
   std::string name;
   int megabits = 0;  // per second
   size_t most_bytes = SIZE_MAX;  // of one message
+  bool reads_gpus = false;       // takes GPU memory, too
 };
 
 class Plugin {
@@ -39,7 +41,8 @@ class Plugin {
   void* listen(void* context, int device, Handle& handle) const;
   void* connect(void* context, int device, Handle& handle) const;  // null: not yet, call it again
   void* accept(void* listener) const;                              // the same
-  void* register_memory(void* comm, void* data, size_t bytes) const;
+  enum class Kind : uint8_t { host, gpu };
+  void* register_memory(void* comm, void* data, size_t bytes, Kind kind = Kind::host) const;
   void deregister(void* comm, void* memory) const noexcept;
   void* send(void* comm, const void* data, size_t bytes, void* memory) const;  // a request; null: not now, call it again
   void* receive(void* comm, void* data, size_t most, void* memory) const;      // the same

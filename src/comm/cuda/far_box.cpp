@@ -11,17 +11,18 @@ constexpr size_t kBoxAlignment = 128;
 
 }  // namespace
 
-FarBox::FarBox(int device, const MailboxShape& shape)
+FarBox::FarBox(int device, const MailboxShape& shape, Slots where)
     : slots_(shape.slots),
       slot_bytes_(shape.slot_bytes),
       headers_at_(kSizesAt + align_up(slots_ * sizeof(uint64_t), kBoxAlignment)),
       slots_at_(headers_at_ + align_up(slots_ * kHeaderWords * sizeof(uint64_t), kBoxAlignment)),
-      memory_(device, slots_at_ + slots_ * slot_bytes_) {}
+      memory_(device, slots_at_ + (where == Slots::pinned ? slots_ * slot_bytes_ : 0)),
+      gpu_slots_(where == Slots::on_gpu ? DeviceMemory(device, slots_ * slot_bytes_) : DeviceMemory()) {}
 
 KernelEnd FarBox::end(int peer, bool sends) const {
   std::byte* const base = memory_.on_device();
   const auto word = [&](size_t offset) { return reinterpret_cast<uint64_t*>(base + offset); };
-  return {.slots = base + slots_at_,
+  return {.slots = gpu_slots_.size() > 0 ? gpu_slots_.data() : base + slots_at_,
           .lines = nullptr,
           .headers = base + headers_at_,
           .posted = word(kPostedAt),

@@ -1,11 +1,13 @@
 // What two ranks of different hosts have in place of a mailbox (exec/cuda/mailbox.h): for each end of a
 // connection a piece of pinned memory on its own host, with the counters, headers and slots of that one
-// direction. Kernels use it as they use a mailbox; the host is the other side.
+// direction. Kernels use it as they use a mailbox; the host is the other side. Slots may lie in the GPU's
+// memory instead, for an adapter that reads it: the host only knows where they are.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "device/cuda/memory.h"
 #include "exec/cuda/kernel_plan.h"
@@ -15,7 +17,8 @@ namespace muster::cuda {
 
 class FarBox {
  public:
-  FarBox(int device, const MailboxShape& shape);
+  enum class Slots : uint8_t { pinned, on_gpu };
+  FarBox(int device, const MailboxShape& shape, Slots where = Slots::pinned);
 
   // As kernels see it. `peer`: whom the end sends to, or receives from.
   KernelEnd end(int peer, bool sends) const;
@@ -23,7 +26,10 @@ class FarBox {
   // --- for the host's side; message n is in slot n modulo slots() ---
   uint64_t slots() const { return slots_; }
   size_t slot_bytes() const { return slot_bytes_; }
-  std::byte* slot(uint64_t n) const { return at(slots_at_) + n % slots_ * slot_bytes_; }
+  std::byte* slot(uint64_t n) const {
+    return (gpu_slots_.size() > 0 ? gpu_slots_.data() : at(slots_at_)) + n % slots_ * slot_bytes_;
+  }
+  std::span<std::byte> gpu_slots() const { return {gpu_slots_.data(), gpu_slots_.size()}; }  // or none
   uint64_t& size(uint64_t n) const { return words(kSizesAt)[n % slots_]; }
   uint64_t fingerprint(uint64_t n) const;
   void set_fingerprint(uint64_t n, uint64_t fingerprint) const;
@@ -42,6 +48,7 @@ class FarBox {
   uint64_t slots_;
   size_t slot_bytes_, headers_at_, slots_at_;
   PinnedMemory memory_;
+  DeviceMemory gpu_slots_;
 };
 
 }  // namespace muster::cuda

@@ -8,12 +8,18 @@
 namespace muster::cuda {
 namespace {
 
-// What the network carries for a message: one that leaves room for its length in the control line, or a long
-// one, of which there is more than a line has (SlotSender::aside).
-bool is_short(uint64_t bytes) { return bytes <= kHalfBytes; }
-size_t carried(uint64_t bytes) {
-  return is_short(bytes) ? kHalfBytes : std::max<size_t>(bytes, kInlineBytes + 1);
+// What the network carries for a message: one that leaves room for what goes beside it in the control line,
+// or a long one, of which there is more than a line has (SlotSender::aside). Of a short one that no processor
+// of this host reads, more of its slot than its own.
+bool is_short(uint64_t carried) { return carried <= kHalfBytes; }
+uint64_t carried_for(uint64_t bytes, bool on_gpu) {
+  return bytes <= kHalfBytes && !on_gpu ? kHalfBytes : std::max<uint64_t>(bytes, kInlineBytes + 1);
 }
+
+struct Beside {
+  uint64_t bytes, carried;
+};
+static_assert(sizeof(Beside) <= kHalfBytes);
 
 }  // namespace
 
@@ -33,12 +39,13 @@ bool FarSender::move() {
 
 void FarSender::send(uint64_t n) {
   const uint64_t bytes = box_.size(n);
-  std::byte* const to = network_.acquire(carried(bytes));
-  if (is_short(bytes))
+  const Beside beside{bytes, carried_for(bytes, !box_.gpu_slots().empty())};
+  std::byte* const to = network_.acquire(beside.carried);
+  if (is_short(beside.carried))
     std::memcpy(to, box_.slot(n), bytes);
   else
     network_.send_from(box_.slot(n));
-  std::memcpy(network_.aside(), &bytes, sizeof bytes);
+  std::memcpy(network_.aside(), &beside, sizeof beside);
   network_.commit(box_.fingerprint(n), false);
 }
 
@@ -52,12 +59,15 @@ bool FarReceiver::move() {
 }
 
 void FarReceiver::receive() {
-  uint64_t bytes = 0;
-  std::memcpy(&bytes, network_.aside(), sizeof bytes);
-  if (bytes > box_.slot_bytes())
-    fail(Result::internal_error, "a message of {} bytes came from another host's GPU; a slot has {}", bytes,
+  Beside beside{};
+  std::memcpy(&beside, network_.aside(), sizeof beside);
+  const auto [bytes, carried] = beside;
+  if (bytes > box_.slot_bytes() ||
+      (carried != carried_for(bytes, false) && carried != carried_for(bytes, true)))
+    fail(Result::internal_error,
+         "a message of {} bytes, carried as {}, came from another host's GPU; a slot has {}", bytes, carried,
          box_.slot_bytes());
-  std::memcpy(box_.slot(came_), network_.peek(carried(bytes)), bytes);
+  std::memcpy(box_.slot(came_), network_.peek(carried), bytes);
   box_.set_fingerprint(came_, network_.fingerprint());
   box_.post(came_ + 1);
   network_.release();

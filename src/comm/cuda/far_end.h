@@ -1,9 +1,11 @@
 // Moves messages between a box (far_box.h) and the network, in the direction of its end.
 //
-// Beside each message go its length and nothing else: the line has its fingerprint.
+// Beside each message go its length and what the network carries for it: the line has its fingerprint.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "comm/cuda/far_box.h"
 #include "transports/connection.h"
@@ -13,7 +15,9 @@ namespace muster::cuda {
 // One thread.
 class FarSender {
  public:
-  FarSender(FarBox box, SlotSender& network) : box_(std::move(box)), network_(network) {}
+  // `shown`: what keeps the box's GPU memory known to the network, if it has any.
+  FarSender(FarBox box, SlotSender& network, std::shared_ptr<void> shown)
+      : box_(std::move(box)), shown_(std::move(shown)), network_(network) {}
   const FarBox& box() const { return box_; }
   // True if anything went. A slot is free again when the network has taken what was in it.
   bool move();
@@ -23,6 +27,7 @@ class FarSender {
  private:
   void send(uint64_t n);
   FarBox box_;
+  std::shared_ptr<void> shown_;
   SlotSender& network_;
   uint64_t given_ = 0;  // messages given to the network
   uint64_t freed_ = 0;  // and taken by it

@@ -34,12 +34,14 @@ std::optional<KernelEnd> NetworkBridge::open(uint32_t end) {
   const GpuNetwork& far = setting_.network;
   const WireName name{setting_.communicator, far.ranks[static_cast<size_t>(place.peer)],
                       far.first_lane + place.lane, shape_.slot_bytes};
-  FarBox box(device_, shape_);
+  const bool from_gpu = place.sends && far.sends_from_gpu;
+  FarBox box(device_, shape_, from_gpu ? FarBox::Slots::on_gpu : FarBox::Slots::pinned);
   const KernelEnd seen = box.end(place.peer, place.sends);
+  std::shared_ptr<void> shown = from_gpu ? far.network->show_gpu_memory(box.gpu_slots()) : nullptr;
   {
     const std::lock_guard lock(ends_mutex_);
     if (place.sends)
-      senders_.emplace_back(std::move(box), far.network->sender(name, nullptr));
+      senders_.emplace_back(std::move(box), far.network->sender(name, nullptr), std::move(shown));
     else
       receivers_.emplace_back(std::move(box), far.network->receiver(name, nullptr));
   }

@@ -1,5 +1,6 @@
-// By what GPUs of different hosts send each other messages: kernels write them into pinned host memory and
-// read them there (far_box.h), and a thread takes them from there to the network and back.
+// By what GPUs of different hosts send each other messages: kernels write them into pinned host memory, or
+// into the GPU's where the network reads that, and read them there (far_box.h), and a thread takes them from
+// there to the network and back.
 //
 // It only looks at what kernels have posted and at what has come, so that calls which a graph replays need
 // nobody to tell it.
