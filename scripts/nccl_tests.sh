@@ -29,7 +29,7 @@ fi
 
 # compile FOLDER [VARIABLE=VALUE...]. With the toolkit's nccl.h, since its nccl_device.h declares what ours does, too.
 compile() {
-  folder=$work/$1
+  local folder=$work/$1
   shift
   mkdir -p "$folder"
   if [ "$folder" != "$work/one" ] && [ ! -d "$folder/verifiable" ]; then cp -a "$work/one/verifiable" "$folder/"; fi  # the same without MPI
@@ -60,7 +60,7 @@ declare -A results
 
 # run WHAT FOLDER LAUNCHER OPTION...: all programs.
 run() {
-  what=$1 folder=$2 launcher=$3
+  local what=$1 folder=$2 launcher=$3 name log
   shift 3
   runs=$((runs + 1))
   names[runs]=$what
