@@ -109,7 +109,7 @@ struct Tools {
     if (!text_option("CUDASIM_TALLY").empty()) compile.push_back("-DCSIM_TALLY");
     if (peer_fault() != PeerFault::kNone) compile.push_back("-DCSIM_PEER_FAULT");
 #ifdef CUDA_SIM_RACE_CHECKER
-    compile.insert(compile.end(), {"-g", "-fsanitize=thread"});
+    compile.insert(compile.end(), {"-g1", "-fsanitize=thread"});  // reports name lines; -g takes twice as long
 #endif
     std::string sources;
     for (const auto& file : fs::directory_iterator(translator))
