@@ -233,9 +233,9 @@ void CollectiveRun::finish_exchange() {
   comm_.window_output.resize(static_cast<size_t>(comm_.size));
   for (int r = 0; r < comm_.size; ++r) {
     if (!used(r)) continue;
-    std::byte* base = comm_.inputs.same_process ? nullptr : comm_.ranks[static_cast<size_t>(r)].arena_base;
-    comm_.window_input[static_cast<size_t>(r)] = base + all[r].input;
-    comm_.window_output[static_cast<size_t>(r)] = base + all[r].output;
+    const auto rank = static_cast<size_t>(r);
+    comm_.window_input[rank] = comm_.address_here(rank, all[r].input);
+    comm_.window_output[rank] = comm_.address_here(rank, all[r].output);
   }
   in_windows_.emplace(comm_);
   start(*plan_->windows, {comm_.window_input.data(), comm_.window_output.data()}, false);

@@ -111,6 +111,10 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   std::unique_ptr<HostsTransport> transport;  // null for one rank
   std::vector<Rank> ranks;
   PlanInputs inputs;
+  // What a rank told of its memory, as it is reached here: ranks of one process tell addresses, others offsets in their arenas.
+  std::byte* address_here(size_t rank, uint64_t told) const {
+    return reinterpret_cast<std::byte*>((inputs.same_process ? 0 : reinterpret_cast<uintptr_t>(ranks[rank].arena_base)) + told);
+  }
   WaitPolicy wait;
   std::chrono::nanoseconds timeout{0}, stall_warning{0};
   const int fork_generation = muster::fork_generation();

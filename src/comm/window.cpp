@@ -100,10 +100,9 @@ void register_now(Impl& comm, Window::Impl& window) {
   throw_first(problems);
   meet_on_gpus(comm, window, exchange, parts);
   for (size_t r = 0; r < parts.size(); ++r) {
-    std::byte* start = comm.inputs.same_process ? nullptr : comm.ranks[r].arena_base;
     const bool reachable = parts[r].reachable && (comm.inputs.same_process || comm.ranks[r].here);
     std::byte* const on_gpu = window.on_gpus ? window.on_gpus->parts[r].get() : nullptr;
-    window.ranges.push_back({reachable ? start + parts[r].at : on_gpu, parts[r].bytes});
+    window.ranges.push_back({reachable ? comm.address_here(r, parts[r].at) : on_gpu, parts[r].bytes});
   }
   if (window.bytes) window.life = LastingMemory::of_process().add({static_cast<const std::byte*>(window.base), window.bytes}, false, &comm);
   const bool mine_on_gpu = !parts[static_cast<size_t>(comm.rank)].on_gpu.empty();
