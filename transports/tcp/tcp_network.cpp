@@ -378,7 +378,7 @@ bool TcpNetwork::look_at_broken() {
       if (!link->lost) hear(*link, header);
     for (const auto& [peer, line, why] : std::exchange(broken_, {})) {
       Link& link = link_to(peer);
-      const auto stands = [&](const auto& l) { return l.get() == line; };
+      const auto stands = [line = line](const auto& l) { return l.get() == line; };
       if (link.lost || (line && std::ranges::none_of(link.lines, stands))) continue;
       if (line && line->keeps && link.lines.size() > 1 && !link.leaving)
         give_up(*line, why);
