@@ -9,7 +9,7 @@ packages="g++ cmake ninja-build ccache pkg-config
 for step; do
   case $step in
     ci) packages="$packages openmpi-bin mpich slurmctld slurmd slurm-client munge" ;;  # launchers: tests are skipped without
-    fuzz) packages="$packages clang libclang-rt-14-dev" ;;
+    asan | tsan | fuzz) packages="$packages clang libclang-rt-14-dev" ;;
     arm64) packages="$packages g++-aarch64-linux-gnu qemu-user-static" ;;
     bundle) packages="$packages debootstrap" ;;  # to prove it in a bare system
     softroce)

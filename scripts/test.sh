@@ -66,6 +66,7 @@ for step; do
       ;;
     long) build_and_test ci -L long ;;
     asan)
+      scripts/setup.sh asan
       tests="kernels_test communicator_test executor_test connection_test bootstrap_test support_test perf_data_test uneven_test
              nccl_api_test nccl_objects_test window_test
              topology_detect_test topology_detect_hwloc_test topology_nvml_test topology_verbs_test agreed_cluster_test
@@ -75,6 +76,7 @@ for step; do
       build_and_test asan -LE 'long|package' -R "^($(alternatives $tests))[.]"
       ;;
     tsan)
+      scripts/setup.sh tsan
       targets="communicator_test executor_test connection_test bootstrap_test nonblocking_test nccl_api_test status_test window_test
                wired_network_test tcp_test ucx_test zero_threads_test"
       build_and_test tsan -LE 'long|package' -R "^($(alternatives $targets))[.]"
