@@ -122,12 +122,14 @@ TEST(GpuChoice, OptionsAndTheCallGoBeforePrices) {
 }
 
 TEST(GpuLinks, OfGpusThatTheMachineDoesntKnowAreFar) {
-  const topology::Machine none;
-  const Links far = links_between(none, {"0000:10:00.0", "0000:11:00.0"});
+  const topology::Cluster none = topology::cluster_of(topology::Machine());
+  const std::vector<int> hosts = {0, 0};
+  const std::vector<std::string> two = {"0000:10:00.0", "0000:11:00.0"}, same = {"0000:10:00.0", "0000:10:00.0"};
+  const Links far = links_between(none, hosts, two);
   EXPECT_EQ(far.near, Near::cpu);
   EXPECT_EQ(far.spread.ranks, 2);
   EXPECT_EQ(far.rings, 10);
-  const Links one = links_between(none, {"0000:10:00.0", "0000:10:00.0"});
+  const Links one = links_between(none, hosts, same);
   EXPECT_EQ(one.near, Near::nvlink);
   EXPECT_TRUE(std::isinf(one.exchange));
 }

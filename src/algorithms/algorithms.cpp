@@ -13,15 +13,15 @@ enum Trait : unsigned {
   kRankOrder = 4,
   kNamesAll = 8,
   kByHost = 16,
-  kTwoBuffers = 32
+  kTwoBuffers = 32,
+  kAlongRings = 64
 };
 
 constexpr Algorithm row(const char* name, Coll coll, Program (*make)(const Shape&), unsigned traits,
                         const char* idea) {
   const auto has = [&](Trait t) { return (traits & t) != 0; };
-  return {
-      name,           coll,        make, has(kWhole), has(kWindows), has(kRankOrder), idea, !has(kTwoBuffers),
-      has(kNamesAll), has(kByHost)};
+  return {name, coll,  make, has(kWhole), has(kWindows), has(kRankOrder), idea, !has(kTwoBuffers), has(kNamesAll),
+          has(kByHost), has(kAlongRings)};
 }
 
 // clang-format off
@@ -30,7 +30,7 @@ constexpr Algorithm kAlgorithms[] = {
         "everybody sends everything to everybody; each combines all"),
     row("direct", Coll::all_reduce, direct_all_reduce, kRankOrder | kNamesAll,
         "each rank combines one slice and sends it to all"),
-    row("ring", Coll::all_reduce, ring_all_reduce, kPlain,
+    row("ring", Coll::all_reduce, ring_all_reduce, kAlongRings,
         "slices travel round a ring twice: summed, then copied"),
     row("doubling", Coll::all_reduce, doubling_all_reduce, kPlain,
         "partners 1, 2, 4 ... away exchange all they have"),
@@ -49,7 +49,7 @@ constexpr Algorithm kAlgorithms[] = {
 
     row("direct", Coll::reduce_scatter, direct_reduce_scatter, kRankOrder | kNamesAll,
         "each rank receives all parts of its shard"),
-    row("ring", Coll::reduce_scatter, ring_reduce_scatter, kPlain,
+    row("ring", Coll::reduce_scatter, ring_reduce_scatter, kAlongRings,
         "partial sums travel round a ring"),
     row("bruck", Coll::reduce_scatter, bruck_reduce_scatter, kWhole,
         "logarithmically many messages for any rank count"),
@@ -60,7 +60,7 @@ constexpr Algorithm kAlgorithms[] = {
 
     row("direct", Coll::all_gather, direct_all_gather, kNamesAll,
         "each rank sends its part to all"),
-    row("ring", Coll::all_gather, ring_all_gather, kPlain,
+    row("ring", Coll::all_gather, ring_all_gather, kAlongRings,
         "parts travel round a ring"),
     row("bruck", Coll::all_gather, bruck_all_gather, kWhole,
         "each message doubles what a rank has"),
@@ -73,7 +73,7 @@ constexpr Algorithm kAlgorithms[] = {
         "the root sends to all"),
     row("binomial", Coll::broadcast, binomial_broadcast, kPlain,
         "who has it passes it on: a tree of logarithmic depth"),
-    row("chain", Coll::broadcast, chain_broadcast, kPlain,
+    row("chain", Coll::broadcast, chain_broadcast, kAlongRings,
         "tiles pass from rank to rank, many at a time"),
     row("scatter_gather", Coll::broadcast, sliced_broadcast, kNamesAll,
         "the root scatters slices, the others gather them"),
@@ -88,7 +88,7 @@ constexpr Algorithm kAlgorithms[] = {
         "all send to the root, which combines all"),
     row("binomial", Coll::reduce, binomial_reduce, kPlain,
         "a tree of logarithmic depth; each rank adds its children's sums"),
-    row("chain", Coll::reduce, chain_reduce, kPlain,
+    row("chain", Coll::reduce, chain_reduce, kAlongRings,
         "sums pass from rank to rank, many tiles at a time"),
     row("scatter_gather", Coll::reduce, sliced_reduce, kRankOrder | kNamesAll,
         "each rank combines one slice; the root gathers them"),

@@ -29,6 +29,7 @@ struct Algorithm {
   bool in_place = true;           // right when input and output share memory, too
   bool names_all = false;         // a step may name all ranks, which must be kMostDirect at most
   bool by_host = false;           // only where the placement has no obstacle (placement.h)
+  bool along_rings = false;       // each channel goes along a ring of the placement
 };
 
 std::span<const Algorithm> algorithms();

@@ -20,6 +20,7 @@
 #include "muster/bytes_sent.h"
 #include "plan/gpu_choice.h"
 #include "plan/planner.h"
+#include "topology/cluster.h"
 
 struct CUstream_st;
 
@@ -60,8 +61,9 @@ struct GpuSetting {
   std::function<bool(int rank)> gone;
   // Why these two GPUs (bus ids) shall not reach each other's memory; empty: they may.
   std::function<std::string(const std::string& from, const std::string& to)> p2p_refusal;
-  // What joins the ranks' GPUs (bus ids, by rank), as this rank's host is known; of one rank for all.
-  std::function<Links(const std::vector<std::string>& buses)> links;
+  // What all ranks agreed on: hosts, and each rank's number among them.
+  std::shared_ptr<const topology::Cluster> cluster;
+  std::vector<int> host_of;
   std::string protocols;  // NCCL_PROTO
   // What a tuner plugin makes of a call; null: there is none.
   std::function<GpuWish(const CallShape& call, const GpuPlanInputs& inputs, const std::string& protocols)>

@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/log_options.h"
-#include "comm/gpu_links.h"
 #include "comm/gpu_watch.h"
 #include "comm/host_topology.h"
 #include "comm/places.h"
@@ -69,14 +68,12 @@ GpuNetwork network_of(Impl& comm) {
   return n;
 }
 
-Links known_links(const Options& options, const std::vector<std::string>& buses) {
-  try {
-    return links_between(host_topology(options), buses);
-  } catch (const Error& e) {
-    log_info(Topic::tuning, "what joins the GPUs isn't known, so they count as far from each other: {}",
-             e.what());
-    return far_links(static_cast<int>(buses.size()));
-  }
+// One rank's family has looked at no topology, and needs none.
+void set_cluster(const Impl& comm, GpuSetting& s) {
+  const AgreedCluster& agreed = comm.family->hosts;
+  s.cluster = agreed.cluster ? agreed.cluster : std::make_shared<const topology::Cluster>();
+  for (const int r : comm.family_ranks)
+    s.host_of.push_back(agreed.cluster ? agreed.host_of[static_cast<size_t>(r)] : 0);
 }
 
 void say_planned(const Impl& comm, const CallShape& call, const GpuChoice& choice) {
@@ -107,9 +104,7 @@ GpuSetting gpu_setting(Impl& comm) {
   s.gone = [&comm](int r) {
     return comm.control(r).left.load(std::memory_order_acquire) != 0 || comm.has_ended(r);
   };
-  s.links = [options = comm.options](const std::vector<std::string>& buses) {
-    return known_links(options, buses);
-  };
+  set_cluster(comm, s);
   s.protocols = comm.options.text("NCCL_PROTO");
   if (comm.tuner)
     s.tune = [tuner = comm.tuner.get()](const CallShape& call, const GpuPlanInputs& inputs,

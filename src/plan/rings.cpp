@@ -387,4 +387,14 @@ Rings find_rings(const Cluster& cluster, std::span<const RankPlace> ranks, const
   return result;
 }
 
+Rings rings_of_channels(const Cluster& cluster, std::span<const RankPlace> ranks, int channels, int cross_nic) {
+  return find_rings(cluster, ranks, {.most_channels = channels, .least_channels = channels, .cross_nic = cross_nic});
+}
+
+std::vector<std::vector<int>> orders_of(const Rings& rings) {
+  std::vector<std::vector<int>> orders;
+  for (const RingChannel& c : rings.channels) orders.push_back(c.ranks);
+  return orders;
+}
+
 }  // namespace muster

@@ -62,4 +62,10 @@ struct Rings {
 Rings find_rings(const topology::Cluster& cluster, std::span<const RankPlace> ranks,
                  const RingSearch& search = {});
 
+// Those that a program of so many channels goes along, one channel each, again from the first on where there are
+// more channels: what a placement has as its rings (algorithms/placement.h).
+Rings rings_of_channels(const topology::Cluster& cluster, std::span<const RankPlace> ranks, int channels,
+                        int cross_nic = RingSearch().cross_nic);
+std::vector<std::vector<int>> orders_of(const Rings& rings);
+
 }  // namespace muster

@@ -168,8 +168,8 @@ int plan(const PlanCommand& o) {
   given.algorithm = o.algorithm;
   given.protocol = o.protocol;
   GpuOptions set = gpu_options(options, given, links.spread.hosts, call);
-  const RingSearch search{.cross_nic = set.cross_nic};
-  if (o.rings) return say(effects_text(set.effects) + rings_text(find_rings(cluster, places, search))), 0;
+  if (o.rings)
+    return say(effects_text(set.effects) + rings_text(find_rings(cluster, places, {.cross_nic = set.cross_nic}))), 0;
 
   PlanReport report;
   report.file = o.file;
@@ -181,7 +181,7 @@ int plan(const PlanCommand& o) {
   const Prediction& first = report.rows.front().prediction;
   if (o.program || o.dot || o.simulate || !o.trace.empty()) {
     if (!first.best()) fail(Result::invalid_argument, "{}", reason_for_none(first));
-    const PlanRun run(cluster, places, first, *first.best(), search);
+    const PlanRun run(cluster, places, first, *first.best(), set.cross_nic);
     if (o.program || o.dot) return say(programs_text(o, run, first)), 0;
     if (links.spread.ranks == 1)
       fail(Result::invalid_argument,

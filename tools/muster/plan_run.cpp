@@ -1,7 +1,6 @@
 #include "plan_run.h"
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -10,9 +9,8 @@
 namespace muster::tool {
 
 PlanRun::PlanRun(const topology::Cluster& cluster, std::span<const RankPlace> places,
-                 const Prediction& prediction, const Candidate& candidate, const RingSearch& search)
-    : prediction_(prediction), candidate_(candidate), search_(search) {
-  search_.most_channels = search_.least_channels = candidate.channels;
+                 const Prediction& prediction, const Candidate& candidate, int cross_nic)
+    : prediction_(prediction), candidate_(candidate), cross_nic_(cross_nic) {
   if (!candidate.known) fail(Result::invalid_argument, "{} has no program", candidate.algorithm);
   whole_ = job_on(cluster, {places.begin(), places.end()});
   distinct_ = distinct_channels();
@@ -23,11 +21,8 @@ PlanRun::Job PlanRun::job_on(topology::Cluster cluster, std::vector<RankPlace> p
   std::vector<int> hosts;
   for (const RankPlace& p : job.places) hosts.push_back(p.host);
   job.placement = placement_of(hosts);
-  const std::string_view name = candidate_.algorithm;
-  if (name != "ring" && name != "chain") return job;
-  const Rings rings = find_rings(job.cluster, job.places, search_);
-  auto& orders = job.placement.rings;
-  for (const RingChannel& c : rings.channels) orders.push_back(c.ranks);
+  if (candidate_.known->along_rings)
+    job.placement.rings = orders_of(rings_of_channels(job.cluster, job.places, candidate_.channels, cross_nic_));
   return job;
 }
 

@@ -20,7 +20,7 @@ inline constexpr int kMostUneven = 256;
 class PlanRun {
  public:
   PlanRun(const topology::Cluster& cluster, std::span<const RankPlace> places, const Prediction& prediction,
-          const Candidate& candidate, const RingSearch& search = {});
+          const Candidate& candidate, int cross_nic = RingSearch().cross_nic);
 
   // All channels of one rank's program.
   Program program(int rank) const;
@@ -42,7 +42,7 @@ class PlanRun {
 
   const Prediction& prediction_;
   const Candidate& candidate_;
-  RingSearch search_;
+  int cross_nic_;
   Job whole_;
   int distinct_ = 1;  // channels c and c + distinct_ do the same with another part of the data
 };

@@ -170,18 +170,23 @@ void CudaRank::hear(std::span<const std::byte> cards) {
   most_blocks_ = static_cast<uint32_t>(std::min(meeting_->blocks(), kMostBlocks));
   plan_inputs_ = inputs_for_kernels(inputs_, shape_, meeting_->links(), meeting_->blocks());
   if (setting_.network.network) plan_inputs_.ll_bytes = 0;  // networks carry messages that are counted
+  rings_.emplace(setting_.name, setting_.cluster, meeting_->places());
   all_reach_all_ = meeting_->all_reach_all();
   meeting_.reset();
 }
 
 CudaRank::Plan CudaRank::make_plan(const CallShape& named, const CallShape& call,
-                                   const ChunkTable* table) const {
+                                   const ChunkTable* table) {
   GpuWish wish{call, nccl_protocols_for(call.coll, setting_.protocols), {}};
   if (setting_.tune && !table) wish = setting_.tune(call, plan_inputs_, wish.protocols);
   GpuChoice g = choose_on_gpus(wish.call, plan_inputs_, wish.protocols);
   if (!wish.by.empty()) g.choice.reason = "chosen by " + wish.by;
-  const Program program =
-      program_of(g.choice, {inputs_.nranks, setting_.rank, call.root, inputs_.placement.get()});
+  const Placement* placement = inputs_.placement.get();
+  if (const GpuRings::Found* found = rings_->of(g.choice)) {
+    placement = &found->placement;
+    g.choice.reason += "; " + found->text;
+  }
+  const Program program = program_of(g.choice, {inputs_.nranks, setting_.rank, call.root, placement});
   Plan plan{std::make_unique<LoadedPlan>(
                 device_, compile_for_kernels(program, call, g.choice.tile_bytes, shape_, table, g.protocol)),
             mark_of(g), {}};

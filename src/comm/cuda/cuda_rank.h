@@ -11,6 +11,7 @@
 #include "comm/cuda/meeting_tables.h"
 #include "comm/cuda/network_bridge.h"
 #include "comm/gpu_rank.h"
+#include "comm/gpu_rings.h"
 #include "device/cuda/stream.h"
 #include "exec/cuda/executor.h"
 
@@ -45,7 +46,7 @@ class CudaRank final : public GpuRank {
   };
   const Plan& plan_for(const GpuCall& call);
   // `named`: as the caller has it. `table`: of a V-variant, `call` is then that of equal counts.
-  Plan make_plan(const CallShape& named, const CallShape& call, const ChunkTable* table) const;
+  Plan make_plan(const CallShape& named, const CallShape& call, const ChunkTable* table);
   // Adds what goes to the peer; nothing if that is this rank.
   void count(BytesSent& sent, int peer, uint64_t bytes) const;
   // Ends of connections to other hosts, before the first launch that uses them.
@@ -69,6 +70,7 @@ class CudaRank final : public GpuRank {
   std::unique_ptr<Meeting> meeting_;  // until connected
   KernelExecutor executor_;
   GpuPlanInputs plan_inputs_;  // when connected
+  std::optional<GpuRings> rings_;
   uint32_t most_blocks_ = 0;   // of a kernel
   MeetingTables tables_;
   std::unordered_map<CallShape, Plan, ShapeHash> plans_;

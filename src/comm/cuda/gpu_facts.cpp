@@ -46,19 +46,11 @@ int blocks_of_rank(std::span<const GpuFacts> gpus, const std::string& communicat
   return least;
 }
 
-LinkFacts facts_of(const Links& l) {
-  return {l.rings, l.exchange, static_cast<int32_t>(l.near), l.near_channels, l.switched ? 1 : 0};
-}
-
-Links links_from(const LinkFacts& facts, std::span<const GpuFacts> gpus, bool detours) {
-  const int ranks = static_cast<int>(gpus.size());
-  Links l = far_links(ranks);
-  const double by_host = l.rings;
-  l.rings = facts.rings;
-  l.exchange = facts.exchange;
-  l.near_channels = facts.near_channels;
-  l.switched = facts.switched != 0 && !detours;
-  l.near = detours ? Near::cpu : static_cast<Near>(facts.near);
+Links links_of_gpus(Links l, std::span<const GpuFacts> gpus, bool detours) {
+  const double by_host = far_links(static_cast<int>(gpus.size())).rings;
+  l.switched = l.switched && !detours;
+  if (detours) l.near = Near::cpu;
+  l.sm = 0;
   for (const GpuFacts& f : gpus) l.sm = l.sm == 0 ? f.sm : std::min(l.sm, static_cast<int>(f.sm));
   const double most = detours ? by_host : Constants::built_in()(fmt::format("gpu.copy.{}", generation(l.sm)));
   l.rings = std::min(l.rings, most);

@@ -23,13 +23,7 @@ GpuFacts facts_of(int device);
 // wait for each other. Throws invalid_usage where a GPU hasn't room for one block of each of its ranks.
 int blocks_of_rank(std::span<const GpuFacts> gpus, const std::string& communicator);
 
-// What joins them, as one rank knows it; ranks may see different parts of a machine. Plain bytes, too.
-struct LinkFacts {
-  double rings, exchange;
-  int32_t near, near_channels, switched;
-};
-LinkFacts facts_of(const Links& links);
-// `detours`: some messages go by way of host memory.
-Links links_from(const LinkFacts& facts, std::span<const GpuFacts> gpus, bool detours);
+// What joins them (links_between), within what they are themselves. `detours`: some messages go by way of host memory.
+Links links_of_gpus(Links links, std::span<const GpuFacts> gpus, bool detours);
 
 }  // namespace muster::cuda

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/math.h"
 #include "comm/cuda/allocations.h"
+#include "comm/gpu_links.h"
 #include "exec/cuda/peer_proof.h"
 
 namespace muster::cuda {
@@ -35,7 +36,6 @@ struct Meeting::Card {
   uint64_t host_mailbox;  // round 2: its offset in the Arena of its process, plus 1; 0: there is none
   SharedPiece memory;     // round 0; of kind none: other processes can't reach it
   GpuFacts gpu;           // round 0
-  LinkFacts links;        // round 1, of rank 0
 };
 
 Meeting::Meeting(const GpuSetting& setting, int device, const MailboxShape& shape, Household& household)
@@ -56,7 +56,6 @@ std::vector<std::byte> Meeting::next_card() {
   std::vector<std::byte> bytes(card_bytes());
   Card mine{};
   if (round_ == 0) introduce(&mine);
-  if (round_ == 1 && setting_.rank == 0 && on_one_host()) mine.links = facts_of(setting_.links(buses_));
   if (in_host_) mine.host_mailbox = host_offset_ + 1;
   std::memcpy(bytes.data(), &mine, sizeof mine);
   const std::vector<uint64_t>& bits = round_ == 1 ? written_ : arrived_;
@@ -81,8 +80,6 @@ int32_t Meeting::first_of_host() const {
   const auto first = std::ranges::find_if(setting_.peers, &GpuPeer::shares_memory);
   return static_cast<int32_t>(first - setting_.peers.begin());
 }
-
-bool Meeting::on_one_host() const { return std::ranges::all_of(setting_.peers, &GpuPeer::shares_memory); }
 
 void Meeting::introduce(Card* mine) {
   make_mailbox();
@@ -131,7 +128,6 @@ bool Meeting::hear(std::span<const std::byte> cards) {
       return false;
     case 1:
       offer_.reset();  // who has sent this card has mapped what it can
-      link_facts_ = card_of(0, cards).links;
       look_what_arrived(cards);
       return false;
     default:
@@ -251,7 +247,10 @@ void Meeting::connect(std::span<const std::byte> cards) {
            setting_.name);
   }
   theirs_.clear();
-  links_ = links_from(link_facts_, gpus_, detours);
+  const bool one_host = std::ranges::all_of(setting_.peers, &GpuPeer::shares_memory);
+  const Links known = one_host ? links_between(*setting_.cluster, setting_.host_of, buses_) : far_links(static_cast<int>(peers()));
+  links_ = links_of_gpus(known, gpus_, detours);
+  places_ = gpu_places(*setting_.cluster, setting_.host_of, buses_);
 }
 
 }  // namespace muster::cuda

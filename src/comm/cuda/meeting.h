@@ -1,7 +1,7 @@
 // How the GPU parts of a communicator's ranks find out by which memory each pair of them sends messages.
 //
 // Three rounds of cards: where mailboxes in GPU memory are, and what the GPUs are; who has written a proof
-// into whose, and what joins the GPUs; what has arrived, and where the mailboxes in host memory are by which
+// into whose; what has arrived, and where the mailboxes in host memory are by which
 // the rest goes. A rank alone decides where it is written to, for it alone sees what comes. The rest all
 // ranks know alike from then on.
 #pragma once
@@ -30,9 +30,11 @@ class Meeting {
   // last round.
   bool hear(std::span<const std::byte> cards);
   // When it is over: connections by peer, where those of other hosts have no memory (network_bridge.h); what
-  // joins the GPUs, where all ranks are on one host; how many blocks a rank's kernel may have.
+  // joins the GPUs, where all ranks are on one host; where they are, if the topology knows them (gpu_places); how many
+  // blocks a rank's kernel may have.
   const std::vector<KernelExecutor::Connection>& connections() const { return connections_; }
   const Links& links() const { return links_; }
+  const std::vector<RankPlace>& places() const { return places_; }
   int blocks() const { return blocks_; }
   // Then, and the same on all ranks: every rank writes to every other one's GPU itself.
   bool all_reach_all() const { return all_reach_all_; }
@@ -44,7 +46,6 @@ class Meeting {
   Card card_of(size_t peer, std::span<const std::byte> cards) const;
   std::vector<uint64_t> bits_of(size_t peer, std::span<const std::byte> cards) const;
   int32_t first_of_host() const;
-  bool on_one_host() const;
   void introduce(Card* mine);
   void make_mailbox();
   void reach(size_t peer, const Card& theirs);
@@ -64,8 +65,8 @@ class Meeting {
   uint64_t host_offset_ = 0;
   std::vector<GpuFacts> gpus_;      // by peer
   std::vector<std::string> buses_;  // by peer
-  LinkFacts link_facts_{};
   Links links_;
+  std::vector<RankPlace> places_;
   int blocks_ = 0;
   std::vector<Reached> theirs_;              // mailboxes in GPU memory; null: not reached
   std::vector<uint64_t> written_, arrived_;  // bits by peer
