@@ -112,8 +112,8 @@ struct Communicator::Impl : std::enable_shared_from_this<Communicator::Impl> {
   std::vector<Rank> ranks;
   PlanInputs inputs;
   // What a rank told of its memory, as it is reached here: ranks of one process tell addresses, others offsets in their arenas.
-  std::byte* address_here(size_t rank, uint64_t told) const {
-    return reinterpret_cast<std::byte*>((inputs.same_process ? 0 : reinterpret_cast<uintptr_t>(ranks[rank].arena_base)) + told);
+  std::byte* address_here(size_t of_rank, uint64_t told) const {
+    return reinterpret_cast<std::byte*>((inputs.same_process ? 0 : reinterpret_cast<uintptr_t>(ranks[of_rank].arena_base)) + told);
   }
   WaitPolicy wait;
   std::chrono::nanoseconds timeout{0}, stall_warning{0};
