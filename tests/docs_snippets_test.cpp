@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "muster/bytes_sent.h"
+#include "muster/coalesced.h"
 #include "muster/expert_parallel.h"
 #include "muster/mesh.h"
 #include "muster/pipeline.h"
@@ -66,6 +67,22 @@ TEST(DocsSnippets, Zero) {
     EXPECT_EQ(zero.progress().steps, 1);
     // Adam's first step has the size of the learning rate, and 0.5 of its part is decay.
     for (const zero::StatePiece& p : zero.state()) EXPECT_NEAR(*p.parameters, 0.5f - 1e-3f - 0.5e-5f, 1e-6f);
+  });
+}
+
+TEST(DocsSnippets, Lists) {
+  test::run_threads(2, [](Communicator& world, int rank) {
+    MeshCommunicators comms(world, Mesh::parse("dp=2"));
+    const std::vector<size_t> sizes = {3, 1};
+    std::vector<float> first(3, static_cast<float>(rank)), second(1, 4), new_first(3), new_second(1);
+    const std::vector<const void*> gradients = {first.data(), second.data()};
+    const std::vector<void*> parameters = {new_first.data(), new_second.data()};
+    const auto update = [](size_t t, float* shard, size_t elements) {
+      for (size_t i = 0; i < elements; ++i) shard[i] = static_cast<float>(t) - shard[i];
+    };
+#include "Lists.inc"
+    EXPECT_EQ(new_first, std::vector<float>(3, -0.5f));
+    EXPECT_EQ(new_second, std::vector<float>{-3});
   });
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/thread.h"
+#include "comm/open_group.h"
 #include "comm/state.h"
 #include "comm/stream.h"
 
@@ -256,6 +257,8 @@ void perform(LifeStep step) {
   if (step.made) step.made->in_group.store(true);
   t_group.steps.push_back(std::move(step));
 }
+
+bool group_is_open() { return t_group.depth > 0; }
 
 void group_start() { ++t_group.depth; }
 
