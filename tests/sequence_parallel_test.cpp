@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <random>
 
+#include "muster/expert_parallel.h"
+#include "muster/tensor_parallel.h"
 #include "support/outcome.h"
 #include "support/ranks.h"
 
@@ -193,6 +196,35 @@ TEST(Heads, TokensAndHeadsChangePlaces) {
         EXPECT_EQ(back, by_tokens);
       }
     });
+}
+
+// Inside a group they would copy before anything has come, and the group would send what is freed by then.
+TEST(HelpersThatComplete, AreRefusedInsideAGroup) {
+  test::run_threads(2, [](Communicator& comm, int) {
+    const HeadShape shape{4, 4, 2};
+    std::vector<int32_t> from(16, 1), to(16, 7);
+    const std::vector<size_t> counts{3, 3};
+    ExpertParallel experts(comm, 2);
+    const std::vector<int> chosen{0, 1};
+    const std::vector<float> logits(2, 0.5f);
+    const std::vector<int64_t> targets{0};
+    std::vector<float> losses(1, 7), probabilities(2, 7);
+    group_start();
+    for (const std::function<void()>& call : std::vector<std::function<void()>>{
+             [&] { tokens_to_heads(comm, from.data(), to.data(), shape, DataType::int32); },
+             [&] { heads_to_tokens(comm, from.data(), to.data(), shape, DataType::int32); },
+             [&] { ring_exchange(comm, from.data(), counts, DataType::int32, [](int, const void*) { FAIL(); }); },
+             [&] { experts.route(chosen, 1, 8); },
+             [&] { VocabularyParallel(comm, 4).cross_entropy(logits.data(), targets, losses.data(), probabilities.data()); }}) {
+      const test::Outcome said = test::outcome_of(call);
+      EXPECT_EQ(said.code, Result::invalid_usage);
+      EXPECT_THAT(said.text, testing::HasSubstr("inside a group"));
+    }
+    group_end();
+    EXPECT_EQ(to, std::vector<int32_t>(16, 7));
+    tokens_to_heads(comm, from.data(), to.data(), shape, DataType::int32);  // the communicator is as good as before
+    EXPECT_EQ(to, std::vector<int32_t>(16, 1));
+  });
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ namespace muster {
 // invalid_argument: a factor below 0 or not finite, no experts.
 MUSTER_API size_t expert_capacity(double factor, size_t tokens, size_t choices, size_t experts);
 
+// Calls are made outside a group (else invalid_usage) and on a communicator that blocks (else invalid_argument).
 class MUSTER_API ExpertParallel {
  public:
   static constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();

@@ -18,6 +18,9 @@
 
 namespace muster {
 
+// Nothing of this inside a group (invalid_usage) nor on a communicator that doesn't block (invalid_argument): buffers would be used before
+// anything came.
+
 // Calls `use` once for each rank's block, with this rank's first and then that of the rank before, and so on. While it runs, the
 // next block is on its way. counts: elements of each rank's block, 0 allowed, equal on all ranks; own: counts[rank()]
 // elements. A block is valid during the call. `use` must not call the group's communicator. Each rank sends all blocks but that of the

@@ -84,7 +84,7 @@ class MUSTER_API VocabularyParallel {
   // Loss of each token, -log softmax(logits)[target], on all ranks alike. logits: for each token this rank's rows();
   // probabilities: the same, what backward needs; may be logits. The greatest logit is taken off first, so any finite logits will
   // do. Two all-reduces, of one and two float64 per token, whatever the vocabulary. invalid_argument: a target that isn't in
-  // the vocabulary and isn't kIgnored.
+  // the vocabulary and isn't kIgnored, a communicator that doesn't block. invalid_usage: inside a group.
   template <class T>
   void cross_entropy(const T* logits, std::span<const int64_t> targets, T* losses, T* probabilities) const;
   // gradient: for each token this rank's rows(): loss_gradients[token] (softmax - 1 at the target); may be probabilities. No

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "comm/gpu_rank.h"
-#include "comm/open_group.h"
+#include "parallel/completing_calls.h"
 
 namespace muster {
 
@@ -42,13 +42,7 @@ class FlatBuffer {
   FlatBuffer(const char* call, const Communicator& c, const CoalescedLayout& layout,
              std::span<const void* const> tensors, DataType type)
       : layout_(layout), width_(size_of(type)) {
-    if (group_is_open())
-      fail(Result::invalid_usage,
-           "{} of tensors inside a group, which would run it after its copies. Call it before group_start",
-           call);
-    if (!c.blocking())
-      fail(Result::invalid_argument,
-           "{} of tensors on communicator {}, which doesn't block; one that does wanted", call, c.name());
+    require_completing_calls(fmt::format("{} of tensors", call).c_str(), c);
     if (layout.world() != c.size() || layout.tensors() != tensors.size())
       fail(Result::invalid_argument,
            "{} of {} tensors on communicator {} with {} ranks by a layout of {} tensors for {} ranks", call,

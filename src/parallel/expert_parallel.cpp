@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "parallel/completing_calls.h"
 
 namespace muster {
 namespace {
@@ -37,6 +38,7 @@ ExpertParallel::ExpertParallel(Communicator& group, size_t experts) : group_(&gr
 Shard ExpertParallel::own_experts() const { return shard_of(experts_, group_->size(), group_->rank()); }
 
 void ExpertParallel::route(std::span<const int> chosen, size_t choices, size_t capacity) {
+  require_completing_calls("ExpertParallel::route", *group_);
   uint64_t state = choices == 0 || chosen.size() % choices != 0 ? kUnevenChoices : kRouteGood;
   for (const int expert : chosen)
     if (expert != kNoExpert && (expert < 0 || static_cast<size_t>(expert) >= experts_)) state = kUnknownExpert;
@@ -99,6 +101,7 @@ void ExpertParallel::route(std::span<const int> chosen, size_t choices, size_t c
 
 template <class T>
 void ExpertParallel::send_rows(const T* sorted, size_t width, T* rows) {
+  require_completing_calls("ExpertParallel", *group_);
   std::vector<T> arrived(rows_ * width);
   group_->all_to_all_v(sorted, times(send_counts_, width), {}, arrived.data(), times(recv_counts_, width), {}, kExpertType<T>);
   for (size_t i = 0; i < rows_; ++i) std::copy_n(arrived.data() + i * width, width, rows + place_of_arrival_[i] * width);
@@ -106,6 +109,7 @@ void ExpertParallel::send_rows(const T* sorted, size_t width, T* rows) {
 
 template <class T>
 void ExpertParallel::return_rows(const T* rows, size_t width, T* sorted) {
+  require_completing_calls("ExpertParallel", *group_);
   std::vector<T> leaving(rows_ * width);
   for (size_t i = 0; i < rows_; ++i) std::copy_n(rows + place_of_arrival_[i] * width, width, leaving.data() + i * width);
   group_->all_to_all_v(leaving.data(), times(recv_counts_, width), {}, sorted, times(send_counts_, width), {}, kExpertType<T>);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "parallel/completing_calls.h"
 
 namespace muster {
 namespace {
@@ -37,6 +38,7 @@ void add_to(std::byte* sum, const std::byte* more, size_t count) {
 }  // namespace
 
 void ring_exchange(Communicator& group, const void* own, std::span<const size_t> counts, DataType type, const UseBlock& use) {
+  require_completing_calls("ring_exchange", group);
   require_blocks(group, counts, type);
   const RingPlaces ring(group);
   const auto elements = [&](int step) { return counts[static_cast<size_t>(ring.source(step))]; };
@@ -60,6 +62,7 @@ void ring_exchange(Communicator& group, const void* own, std::span<const size_t>
 
 void ring_exchange_backward(Communicator& group, const void* own, std::span<const size_t> counts, DataType type, void* gradient,
                             DataType gradient_type, const UseBlockBackward& use) {
+  require_completing_calls("ring_exchange_backward", group);
   require_blocks(group, counts, type);
   if (gradient_type != DataType::float32 && gradient_type != DataType::float64)
     fail(Result::invalid_argument, "Gradients round a ring are summed in float32 or float64, not in {}.", name_of(gradient_type));
@@ -130,6 +133,7 @@ struct HeadCounts {
 }  // namespace
 
 void tokens_to_heads(Communicator& group, const void* from, void* to, const HeadShape& shape, DataType type) {
+  require_completing_calls("tokens_to_heads", group);
   const HeadCounts counts(group, shape);
   const size_t tokens = shard_of(shape.tokens, group.size(), group.rank()).count;
   Block parts(tokens * shape.heads * shape.width * size_of(type));
@@ -138,6 +142,7 @@ void tokens_to_heads(Communicator& group, const void* from, void* to, const Head
 }
 
 void heads_to_tokens(Communicator& group, const void* from, void* to, const HeadShape& shape, DataType type) {
+  require_completing_calls("heads_to_tokens", group);
   const HeadCounts counts(group, shape);
   const size_t tokens = shard_of(shape.tokens, group.size(), group.rank()).count;
   Block parts(tokens * shape.heads * shape.width * size_of(type));

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "parallel/completing_calls.h"
 #include "base/math.h"
 #include "muster/tensor_parallel.h"
 
@@ -26,6 +27,7 @@ uint64_t hash_bytes(const std::byte* data, size_t bytes) {
 void send_sliced(Communicator& pipe, int to, Communicator& group, const void* tensor, size_t count, DataType type, bool check) {
   const auto* bytes = static_cast<const std::byte*>(tensor);
   if (check) {
+    require_completing_calls("send_sliced with a check", group);
     const uint64_t mine = hash_bytes(bytes, count * size_of(type));
     std::vector<uint64_t> all(static_cast<size_t>(group.size()));
     group.all_gather(&mine, all.data(), 1, DataType::uint64);
@@ -41,6 +43,7 @@ void send_sliced(Communicator& pipe, int to, Communicator& group, const void* te
 
 void recv_sliced(Communicator& pipe, int from, Communicator& group, void* tensor, size_t count, DataType type, bool check) {
   if (check) {
+    require_completing_calls("recv_sliced with a check", group);
     uint64_t different = 0;
     pipe.recv(&different, 1, DataType::uint64, from);
     if (different != 0) fail_different(different);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "muster/tensor_parallel.h"
+#include "parallel/completing_calls.h"
 
 namespace muster {
 namespace {
@@ -49,6 +50,7 @@ void VocabularyParallel::embed_backward(std::span<const int64_t> tokens, size_t 
 
 template <class T>
 void VocabularyParallel::cross_entropy(const T* logits, std::span<const int64_t> targets, T* losses, T* probabilities) const {
+  require_completing_calls("VocabularyParallel::cross_entropy", *group_);
   const Shard mine = rows();
   const size_t n = targets.size();
   for (size_t i = 0; i < n; ++i)
