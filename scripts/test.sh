@@ -13,6 +13,7 @@ set -eu
 cd "$(dirname "$0")/.."
 scripts/setup.sh
 jobs=$(nproc)
+tests_at_once=$((jobs + 1))  # many wait for a deadline most of the time
 topology_parsers="hwloc_xml nccl_graph nccl_xml smi_matrix topology"  # fuzz targets
 
 # build_and_test PRESET CTEST_ARGUMENT...: builds all targets, or those in $targets.
@@ -25,7 +26,7 @@ build_and_test() {
   rm -f "/tmp/muster-configure.$$"
   cmake --build "build/$preset" ${targets:+--target $targets} -- -j "$jobs" ${CI:+--quiet}
   echo "== $preset: testing"
-  ctest --test-dir "build/$preset" --output-on-failure -j "$jobs" "$@" || again "build/$preset"
+  ctest --test-dir "build/$preset" --output-on-failure -j "$tests_at_once" "$@" || again "build/$preset"
 }
 
 # A few failed tests run a second time, alone. What fails twice fails the step; what fails once is a bug to be found, in
