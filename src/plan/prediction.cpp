@@ -76,10 +76,10 @@ void set_channels(Candidate& c, bool rings, const CallShape& call, const Links& 
                static_cast<int>(std::ceil(of_links / k(fmt::format("gpu.channel.{}", generation(l.sm))))));
   // Each port has as many of them as the others, each ring inside a host, and where GPUs have links of their own to
   // each other each peer.
-  const int alike = l.spread.hosts > 1                               ? l.port_count
-                    : rings                                          ? l.near_channels
-                    : !rings && !l.switched && l.spread.per_host > 1 ? l.spread.per_host - 1
-                                                                     : 1;
+  const int alike = l.spread.hosts > 1                     ? l.port_count
+                    : rings                                ? l.near_channels
+                    : !l.switched && l.spread.per_host > 1 ? l.spread.per_host - 1
+                                                           : 1;
   int links = std::clamp((wanted + alike - 1) / alike * alike, 1, o.most_channels);
   if (rings && l.spread.hosts == 1 && links > alike) links -= links % alike;
   const int least = std::clamp(o.least_channels, 1, o.most_channels);
