@@ -12,6 +12,25 @@ namespace muster {
 
 using Impl = Communicator::Impl;
 
+namespace {
+
+// What goes wrong here is this rank's trouble only, and the others must not wait.
+template <class F>
+void or_all_fail(Impl& comm, F f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    comm.set_error(e.code(), e.what(), true);
+    throw;
+  }
+}
+
+}  // namespace
+
+void launch_added(Impl& comm) {
+  if (comm.gpu_owner) or_all_fail(comm, [&] { comm.gpu_owner->launch_added(); });
+}
+
 CollectiveRun::CollectiveRun(Impl& comm, const Call& call) : comm_(comm), call_(call) {
   if (call.on_gpu) [[unlikely]] {
     start_on_gpu();
@@ -51,7 +70,7 @@ void CollectiveRun::start_on_gpu() {
     }
   }
   connecting_ = kOnGpu;
-  or_all_fail([&] { require_gpu_rank(comm_); });
+  or_all_fail(comm_, [&] { require_gpu_rank(comm_); });
   connect_gpu();
 }
 
@@ -59,7 +78,7 @@ void CollectiveRun::start_on_gpu() {
 void CollectiveRun::connect_gpu() {
   GpuRank& gpu = *comm_.gpu_owner;
   while (!gpu.connected()) {
-    or_all_fail([&] {
+    or_all_fail(comm_, [&] {
       comm_.gpu_card = gpu.next_card();
       if (comm_.size == 1)
         gpu.hear(comm_.gpu_card);
@@ -71,17 +90,6 @@ void CollectiveRun::connect_gpu() {
   launch_on_gpu();
 }
 
-// What goes wrong here is this rank's trouble only, and the others must not wait.
-template <class F>
-void CollectiveRun::or_all_fail(F f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    comm_.set_error(e.code(), e.what(), true);
-    throw;
-  }
-}
-
 void CollectiveRun::launch_copies() {
   GpuRank& gpu = *comm_.gpu_owner;
   const auto* input = static_cast<const std::byte*>(call_.send);
@@ -91,7 +99,7 @@ void CollectiveRun::launch_copies() {
 }
 
 void CollectiveRun::launch_on_gpu() {
-  or_all_fail([&] {
+  or_all_fail(comm_, [&] {
     GpuRank& gpu = *comm_.gpu_owner;
     if (call_.gpu_group) return comm_.sent_bytes.add(gpu.launch(*call_.gpu_group));
     if (copies_->to.window && !gpu.all_reach_all())
@@ -104,8 +112,8 @@ void CollectiveRun::launch_on_gpu() {
       return comm_.sent_bytes.add(gpu.launch(messages_of(call_, input, comm_, fingerprint_)));
     }
     const ChunkTable* const table = call_.uneven ? &call_.uneven->table : nullptr;
-    comm_.sent_bytes.add(gpu.launch({call_.shape, table, table ? call_.uneven->elements() : 0, call_.send, call_.recv,
-                                     call_.weight_bits, call_.weight_at, fingerprint_, call_.gpu_stream}));
+    comm_.sent_bytes.add(gpu.add({call_.shape, table, table ? call_.uneven->elements() : 0, call_.send, call_.recv,
+                                  call_.weight_bits, call_.weight_at, fingerprint_, call_.gpu_stream}));
   });
   run_.reset();
   comm_.publish_end();
@@ -212,7 +220,7 @@ void CollectiveRun::describe_buffers() {
 void CollectiveRun::finish_exchange() {
   exchanging_ = false;
   if (call_.on_gpu) {
-    or_all_fail([&] { comm_.gpu_owner->hear(comm_.descriptors); });
+    or_all_fail(comm_, [&] { comm_.gpu_owner->hear(comm_.descriptors); });
     return connect_gpu();
   }
   const auto* all = reinterpret_cast<const BufferDescriptor*>(comm_.descriptors.data());

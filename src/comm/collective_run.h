@@ -35,6 +35,10 @@ class InWindows {
 // After a failure: returns when no other rank uses this one's buffers any more.
 void await_others_leaving(const Communicator::Impl& comm) noexcept;
 
+// Gives to their streams what calls on GPU memory have left for a launch of several. Before the thread that made them
+// waits for anything or returns.
+void launch_added(Communicator::Impl& comm);
+
 class CollectiveRun {
  public:
   CollectiveRun(Communicator::Impl& comm, const Call& call);
@@ -71,8 +75,6 @@ class CollectiveRun {
   void connect_gpu();
   void launch_on_gpu();
   void launch_copies();
-  template <class F>
-  void or_all_fail(F f);
   void start_slots();
   void start(const CompiledPlan& plan, WindowTable windows, bool stream_slots);
   void finish() {

@@ -121,8 +121,10 @@ class GpuRank {
   virtual bool connected() const = 0;
   virtual std::vector<std::byte> next_card() = 0;
   virtual void hear(std::span<const std::byte> cards) = 0;
-  // Gives the call to its stream; what it sends.
-  virtual BytesSent launch(const GpuCall& call) = 0;
+  // Gives the call to its stream, at the latest in launch_added(): calls that follow each other may be one launch. All
+  // other launches come behind it. What it sends.
+  virtual BytesSent add(const GpuCall& call) = 0;
+  virtual void launch_added() = 0;
   virtual BytesSent launch(const GpuGroup& group) = 0;
   // For copy engines ranks meet in a table of each (exec/cuda/copies.h): this rank's, for the others, and
   // theirs, by rank, once. Both throw where that can't be. Collective, but not of the thread that runs calls.

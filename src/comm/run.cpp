@@ -62,10 +62,16 @@ void run_call(Impl& comm, const Call& call) {
   } catch (const std::bad_alloc&) {
     raise_no_memory(comm, call);
   }
-  if (run->done()) return;
+  if (run->done()) {
+    if (call.on_gpu) [[unlikely]]
+      launch_added(comm);
+    return;
+  }
   try {
     run->advance();
     if (!run->done()) await(comm, run);
+    if (call.on_gpu) [[unlikely]]
+      launch_added(comm);
   } catch (const FingerprintMismatch& m) {
     raise_mismatch(comm, m, &run->call(), run->sequence());
   } catch (const Error& e) {
@@ -122,13 +128,29 @@ class PartRun {
 
  private:
   void next_collective() {
+    try {
+      start_collectives();
+    } catch (...) {
+      // Calls before the one that was refused; if they failed, too, that is the communicator's error.
+      try {
+        launch_added(comm_);
+      } catch (const Error&) {
+      }
+      throw;
+    }
+  }
+
+  // Until one takes time.
+  void start_collectives() {
     while (next_ < part_.collectives.size()) {
       Call& call = part_.collectives[next_++];
+      if (!call.on_gpu) launch_added(comm_);
       if (call.weight_at && !call.on_gpu) std::memcpy(&call.weight_bits, call.weight_at, size_of(call.shape.type));
       collective_.emplace(comm_, call);
       if (!collective_->done()) return;
       collective_.reset();
     }
+    launch_added(comm_);
     if (!std::exchange(any_on_gpu_, false)) return;
     // Behind the collectives, on all ranks alike: then what is between two of them in one rank's group may be behind both in
     // another's.

@@ -13,6 +13,7 @@
 #include "comm/mismatch.h"
 #include "comm/nccl_algo.h"
 #include "device/cuda/check.h"
+#include "exec/cuda/fusion.h"
 #include "plan/planner.h"
 #include "plan/selection.h"
 
@@ -235,17 +236,30 @@ void CudaRank::end_on(StreamHandle stream) {
   if (bridge_) bridge_->wake(captured);
 }
 
-BytesSent CudaRank::launch(const GpuCall& call) {
+BytesSent CudaRank::add(const GpuCall& call) {
   const Plan& plan = plan_for(call);
   if (bridge_) reach_hosts(plan.loaded->ends());
-  begin_on(call.stream);
-  executor_.run(*plan.loaded, {call.send, call.recv}, call.fingerprint ^ plan.mark,
-                {call.weight_bits, call.weight_at}, call.stream);
-  end_on(call.stream);
+  const KernelExecutor::BoundCall bound{plan.loaded.get(),
+                                        {call.send, call.recv},
+                                        call.fingerprint ^ plan.mark,
+                                        {call.weight_bits, call.weight_at}};
+  if (call.stream != added_to_ || !fits(added_, bound)) launch_added();
+  added_.push_back(bound);
+  added_to_ = call.stream;
   return plan.sent;
 }
 
+void CudaRank::launch_added() {
+  if (added_.empty()) return;
+  launching_.clear();
+  launching_.swap(added_);
+  begin_on(added_to_);
+  executor_.run(launching_, added_to_);
+  end_on(added_to_);
+}
+
 BytesSent CudaRank::launch(const GpuGroup& group) {
+  launch_added();
   const StreamHandle stream = group.streams.at(0);
   begin_on(stream);
   const std::span others = std::span(group.streams).subspan(1);
@@ -272,6 +286,7 @@ BytesSent CudaRank::launch(const GpuCopies& copies) {
     all.push_back({c.to, c.from, c.bytes});
     count(sent, c.peer, c.bytes);
   }
+  launch_added();
   begin_on(copies.stream);
   tables_.executor()->run(all, copies.fingerprint, copies.stream);
   end_on(copies.stream);
@@ -300,6 +315,7 @@ std::optional<GpuWait> CudaRank::wait() const {
 }
 
 const std::byte* CudaRank::copy_of(const void* input, uint64_t bytes, StreamHandle stream) {
+  launch_added();
   if (copies_.empty() || copies_.back().size() < bytes)
     copies_.emplace_back(device_, std::max(bytes, copies_.empty() ? 0 : 2 * copies_.back().size()));
   begin_on(stream);

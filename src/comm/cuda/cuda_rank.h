@@ -25,7 +25,8 @@ class CudaRank final : public GpuRank {
   bool connected() const override { return executor_.connected(); }
   std::vector<std::byte> next_card() override;
   void hear(std::span<const std::byte> cards) override;
-  BytesSent launch(const GpuCall& call) override;
+  BytesSent add(const GpuCall& call) override;
+  void launch_added() override;
   BytesSent launch(const GpuGroup& group) override;
   const std::byte* copy_of(const void* input, uint64_t bytes, StreamHandle stream) override;
   std::string meeting_table() override { return tables_.mine(); }
@@ -76,6 +77,8 @@ class CudaRank final : public GpuRank {
   std::unordered_map<CallShape, Plan, ShapeHash> plans_;
   std::unordered_map<CallShape, std::vector<UnevenPlan>, ShapeHash> uneven_plans_;
   std::vector<DeviceMemory> copies_;  // the last is the largest; graphs may use the others
+  std::vector<KernelExecutor::BoundCall> added_, launching_;  // what will be one launch on added_to_, and what is
+  StreamHandle added_to_ = nullptr;
   Event joined_;                      // of streams that a group is on beside its first
   Event last_;                        // behind the last call that wasn't captured
   StreamHandle last_stream_ = nullptr;

@@ -135,6 +135,7 @@ class KernelCompiler {
         const uint32_t end = (destination ? sending_end : receiving_end)(mailbox_, r.peer, r.lane);
         image_.places.push_back({KernelPlace::slot, 0, end});
         image_.uses.push_back({end, destination});
+        image_.own_lanes &= r.lane == image_.channels.size();
         break;
       }
     }

@@ -29,6 +29,7 @@ struct KernelImage {
   uint32_t divisor = 0;
   bool windows = false;  // a step names peers' buffers
   bool lines = false;    // messages are of lines
+  bool own_lanes = true;  // channel i has connections of lane i only
 };
 
 // `tile_bytes`: of one chunk, per channel (Choice::tile_bytes). `table`: the chunks of a V-variant, whose

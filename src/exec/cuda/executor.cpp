@@ -52,6 +52,9 @@ LoadedPlan::LoadedPlan(int device, const KernelImage& image)
       channels_(static_cast<uint32_t>(image.channels.size())),
       longest_pass_(image.longest_pass),
       windows_(image.windows),
+      own_lanes_(image.own_lanes),
+      kernel_(reduces(image.call.coll) ? reducing_kernel(image.call.type, image.call.op) : nullptr),
+      footprint_(footprint_of(image)),
       sent_(image.sent),
       scratch_(device, image.scratch_bytes) {
   if (copies_) return;
@@ -80,6 +83,10 @@ LoadedPlan::LoadedPlan(int device, const KernelImage& image)
   args_.element = static_cast<uint32_t>(size_of(image.call.type));
   args_.divisor = image.divisor;
   args_.op = static_cast<uint32_t>(image.call.op);
+  args_.channel_count = channels_;
+  const Truth truth = reduces(image.call.coll) ? truth_of(image.call.type, image.call.op) : Truth{};
+  args_.magnitude = truth.magnitude;
+  args_.one = truth.one;
 }
 
 KernelExecutor::KernelExecutor(int device, int rank, const MailboxShape& shape)
@@ -118,9 +125,9 @@ void KernelExecutor::connect_end(uint32_t number, const KernelEnd& end) {
   ends_.write(number * sizeof end, &end, sizeof end);
 }
 
-void KernelExecutor::run(const LoadedPlan& plan, const Buffers& buffers, uint64_t fingerprint,
-                         const Weight& weight, StreamHandle stream) {
-  if (plan.copies_) return copy(*plan.copies_, buffers, stream);
+KernelArgs KernelExecutor::bind(const BoundCall& call) const {
+  const LoadedPlan& plan = *call.plan;
+  const Buffers& buffers = call.buffers;
   if (!connected_ || (plan.windows_ && !(buffers.inputs && buffers.outputs)))
     fail(Result::internal_error, "rank {}: {} was started before its peers' memory was known", rank_,
          name_of(plan.call_.coll));
@@ -131,16 +138,33 @@ void KernelExecutor::run(const LoadedPlan& plan, const Buffers& buffers, uint64_
   args.buffers[kOutput] = static_cast<std::byte*>(buffers.output);
   args.windows[kInput] = buffers.inputs;
   args.windows[kOutput] = buffers.outputs;
-  args.fingerprint = fingerprint;
-  args.weight_bits = weight.bits;
-  args.weight_at = weight.at;
+  args.fingerprint = call.fingerprint;
+  args.weight_bits = call.weight.bits;
+  args.weight_at = call.weight.at;
   args.slots = shape_.slots;
   args.slot_bytes = shape_.slot_bytes;
   args.line_bytes = shape_.line_bytes;
+  return args;
+}
+
+void KernelExecutor::run(std::span<const BoundCall> calls, StreamHandle stream) {
+  if (calls.size() == 1 && calls[0].plan->copies_) return copy(*calls[0].plan->copies_, calls[0].buffers, stream);
+  if (calls.empty() || calls.size() > kMostCallsOfLaunch)
+    fail(Result::internal_error, "rank {}: {} collectives in one launch; 1 to {} are possible", rank_, calls.size(), kMostCallsOfLaunch);
+  KernelLaunch all;
+  all.count = 0;
+  const void* kernel = nullptr;
+  uint32_t blocks = 0, threads = 0;
+  for (const BoundCall& call : calls) {
+    const LoadedPlan& plan = *call.plan;
+    all.calls[all.count++] = bind(call);
+    if (!kernel) kernel = plan.kernel_;
+    blocks = std::max(blocks, plan.channels_);
+    const uint64_t access = plan.args_.lines != 0 ? kLineAccess : kVectorAccess;
+    threads = std::max(threads, threads_for(plan.longest_pass_, access, most_threads));
+  }
   const DeviceGuard guard(device_);
-  const uint64_t access = args.lines != 0 ? kLineAccess : kVectorAccess;
-  launch(args, plan.channels_, threads_for(plan.longest_pass_, access, most_threads), plan.call_.type,
-         reduces(plan.call_.coll), stream);
+  launch(kernel ? kernel : moving_kernel(), all, blocks, threads, stream);
 }
 
 void KernelExecutor::copy(const std::vector<PlainCopy>& copies, const Buffers& buffers, StreamHandle stream) const {

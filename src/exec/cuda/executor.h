@@ -1,4 +1,4 @@
-// Runs compiled programs on a GPU: one rank's, each call one kernel launch on the stream that it is given.
+// Runs compiled programs on a GPU: one rank's, calls as kernel launches on the streams that they are given.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 #include "device/cuda/memory.h"
 #include "exec/cuda/compile.h"
+#include "exec/cuda/footprint.h"
 #include "exec/cuda/kernel_plan.h"
 #include "exec/cuda/mailbox.h"
 #include "exec/cuda/messages.h"
@@ -25,6 +26,15 @@ class LoadedPlan {
   // Of connections, each once: what its kernels need.
   const std::vector<uint32_t>& ends() const { return used_ends_; }
   const std::vector<uint64_t>& sent() const { return sent_; }  // KernelImage::sent
+  // Only the runtime's copies, no kernel.
+  bool copies() const { return copies_.has_value(); }
+  bool windows() const { return windows_; }
+  bool own_lanes() const { return own_lanes_; }  // KernelImage
+  uint32_t channels() const { return channels_; }
+  // Null: it only moves, and any serves.
+  const void* kernel() const { return kernel_; }
+  const Footprint& footprint() const { return footprint_; }
+  const std::byte* scratch() const { return scratch_.data(); }
 
  private:
   friend class KernelExecutor;
@@ -32,7 +42,9 @@ class LoadedPlan {
   std::optional<std::vector<PlainCopy>> copies_;  // then no kernel runs, and there are no tables
   uint32_t channels_;
   uint64_t longest_pass_;
-  bool windows_;
+  bool windows_, own_lanes_;
+  const void* kernel_;
+  Footprint footprint_;
   std::vector<uint32_t> used_ends_;
   std::vector<uint64_t> sent_;
   DeviceMemory tables_, scratch_;
@@ -86,10 +98,21 @@ class KernelExecutor {
     uint64_t bits = 0;         // in the element type
     const void* at = nullptr;  // not null: where kernels find it when they run
   };
-  // On the stream, after what is there already. All calls of a rank must be in one order, which is the same
-  // on all ranks. Calls that are captured are replayed with the same fingerprint.
+  struct BoundCall {
+    const LoadedPlan* plan = nullptr;
+    Buffers buffers;
+    uint64_t fingerprint = 0;
+    Weight weight;
+  };
+  // As one launch on the stream, after what is there already: one call, or several that fit (fusion.h). All calls of a
+  // rank must be in one order, which is the same on all ranks, however they are launched. Calls that are captured
+  // are replayed with the same fingerprint.
+  void run(std::span<const BoundCall> calls, StreamHandle stream);
   void run(const LoadedPlan& plan, const Buffers& buffers, uint64_t fingerprint, const Weight& weight,
-           StreamHandle stream);
+           StreamHandle stream) {
+    const BoundCall call{&plan, buffers, fingerprint, weight};
+    run({&call, 1}, stream);
+  }
 
   // A group of sends and receives, as one launch; in the order of calls, too.
   void run(const MessageImage& group, StreamHandle stream);
@@ -107,6 +130,7 @@ class KernelExecutor {
   uint32_t most_threads = kMostKernelThreads;
 
  private:
+  KernelArgs bind(const BoundCall& call) const;
   void copy(const std::vector<PlainCopy>& copies, const Buffers& buffers, StreamHandle stream) const;
   KernelReport& report() const { return *reinterpret_cast<KernelReport*>(report_.data()); }
   int device_, rank_;

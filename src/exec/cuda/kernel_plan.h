@@ -85,7 +85,7 @@ struct KernelReport {
   ChannelReport channels[kMostKernelChannels];
 };
 
-// By value with each launch.
+// One call.
 struct KernelArgs {
   const KernelChannel* channels;
   const KernelLoop* loops;
@@ -109,6 +109,19 @@ struct KernelArgs {
   uint32_t element;     // bytes
   uint32_t divisor;     // > 1: `finish` divides by it
   uint32_t op;          // RedOp
+  uint32_t channel_count;
+  // Of logical operations: bits that make an element true, and the element that stands for true. 0 of others.
+  uint64_t magnitude, one;
 };
+
+// By value with each launch: calls that a block runs one after the other. Parameters of kernels are 4 KiB before
+// CUDA 12.1, and on GPUs before sm_70.
+inline constexpr uint32_t kMostLaunchBytes = 4096;
+inline constexpr uint32_t kMostCallsOfLaunch = (kMostLaunchBytes - sizeof(uint64_t)) / sizeof(KernelArgs);
+struct KernelLaunch {
+  KernelArgs calls[kMostCallsOfLaunch];
+  uint32_t count;
+};
+static_assert(sizeof(KernelLaunch) <= kMostLaunchBytes);
 
 }  // namespace muster::cuda

@@ -5,23 +5,21 @@ namespace muster::cuda {
 namespace {
 
 template <class C>
-__global__ void __launch_bounds__(kMostKernelThreads, 1) arithmetic(const __grid_constant__ KernelArgs args) {
+__global__ void __launch_bounds__(kMostKernelThreads, 1) arithmetic(const __grid_constant__ KernelLaunch launch) {
   __shared__ Pass pass;
-  Interpreter(args, pass).run([&](Pass& p) {
+  run_calls(launch, pass, [](const KernelArgs& args, Pass& p) {
     if (args.lines != 0) return Arithmetic<C>::run_lines(args, p);
     Arithmetic<C>::run(p);
     return true;
   });
 }
 
-// T: the unsigned integer as wide as the elements. magnitude, one: see BitOperations; `one` is 0 of bitwise
-// operations.
+// T: the unsigned integer as wide as the elements.
 template <class T>
-__global__ void __launch_bounds__(kMostKernelThreads, 1)
-    bits(const __grid_constant__ KernelArgs args, uint64_t magnitude, uint64_t one) {
+__global__ void __launch_bounds__(kMostKernelThreads, 1) bits(const __grid_constant__ KernelLaunch launch) {
   __shared__ Pass pass;
-  Interpreter(args, pass).run([&](Pass& p) {
-    const auto bits_of_true = static_cast<T>(magnitude), value_of_true = static_cast<T>(one);
+  run_calls(launch, pass, [](const KernelArgs& args, Pass& p) {
+    const auto bits_of_true = static_cast<T>(args.magnitude), value_of_true = static_cast<T>(args.one);
     if (args.lines != 0) return BitOperations<T>::run_lines(args, p, bits_of_true, value_of_true);
     BitOperations<T>::run(p, bits_of_true, value_of_true);
     return true;
@@ -31,7 +29,7 @@ __global__ void __launch_bounds__(kMostKernelThreads, 1)
 }  // namespace
 
 const void* arithmetic_kernel(DataType type) {
-  using Kernel = void (*)(KernelArgs);
+  using Kernel = void (*)(KernelLaunch);
   static constexpr Kernel kKernels[kDataTypes] = {
       &arithmetic<Native<int8_t>>,
       &arithmetic<Native<uint8_t>>,
@@ -50,7 +48,7 @@ const void* arithmetic_kernel(DataType type) {
 }
 
 const void* bits_kernel(size_t element) {
-  using Kernel = void (*)(KernelArgs, uint64_t, uint64_t);
+  using Kernel = void (*)(KernelLaunch);
   const Kernel kernel = element == 1   ? &bits<uint8_t>
                         : element == 2 ? &bits<uint16_t>
                         : element == 4 ? &bits<uint32_t>

@@ -9,11 +9,9 @@
 namespace muster::cuda {
 
 // For sum, prod, max, min, avg and pre_mul_sum of a type, and for moving elements of any. Its argument is
-// KernelArgs.
+// KernelLaunch.
 const void* arithmetic_kernel(DataType type);
-// For bitwise and logical operations on elements of 1, 2, 4 or 8 bytes. Its arguments are KernelArgs and two
-// uint64_t: the bits that make an element true, and the element that stands for true; 0 where the operation
-// is a bitwise one.
+// For bitwise and logical operations on elements of 1, 2, 4 or 8 bytes, and for moving. Its argument is KernelLaunch.
 const void* bits_kernel(size_t element);
 
 // For groups of sends and receives. Its argument is MessageArgs.

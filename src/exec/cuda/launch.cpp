@@ -7,10 +7,6 @@
 namespace muster::cuda {
 namespace {
 
-// What a logical operation takes for true: bits that aren't zero; and what it stores for it.
-struct Truth {
-  uint64_t magnitude, one;
-};
 constexpr Truth truth_of(DataType type) {
   switch (type) {
     case DataType::float16:
@@ -32,20 +28,22 @@ constexpr Truth truth_of(DataType type) {
 
 }  // namespace
 
-void launch(const KernelArgs& args, uint32_t channels, uint32_t threads, DataType type, bool reducing,
-            StreamHandle stream) {
-  const auto op = static_cast<RedOp>(args.op);
-  if (size_of(type) == 0 || (reducing && (args.op >= kRedOps || !is_defined(op, type))))
+const void* reducing_kernel(DataType type, RedOp op) {
+  if (size_of(type) == 0 || static_cast<int>(op) >= kRedOps || !is_defined(op, type))
     fail(Result::invalid_argument,
          "no GPU kernel for data type {}, reduction {}: bitwise operations are for integer types",
-         static_cast<int>(type), args.op);
-  const bool on_bits = reducing && op >= RedOp::bit_and;
-  Truth truth = op >= RedOp::logical_and ? truth_of(type) : Truth{0, 0};
-  const void* kernel =
-      on_bits ? bits_kernel(size_of(type)) : arithmetic_kernel(reducing ? type : DataType::uint8);
-  void* values[] = {const_cast<KernelArgs*>(&args), &truth.magnitude, &truth.one};
-  check(cudaLaunchKernel(kernel, dim3(channels), dim3(threads), values, 0, stream),
-        "launching {} blocks of {} threads for {} elements on {}", channels, threads, name_of(type),
+         static_cast<int>(type), static_cast<int>(op));
+  return op >= RedOp::bit_and ? bits_kernel(size_of(type)) : arithmetic_kernel(type);
+}
+
+const void* moving_kernel() { return arithmetic_kernel(DataType::uint8); }
+
+Truth truth_of(DataType type, RedOp op) { return op >= RedOp::logical_and ? truth_of(type) : Truth{}; }
+
+void launch(const void* kernel, const KernelLaunch& calls, uint32_t blocks, uint32_t threads, StreamHandle stream) {
+  void* values[] = {const_cast<KernelLaunch*>(&calls)};
+  check(cudaLaunchKernel(kernel, dim3(blocks), dim3(threads), values, 0, stream),
+        "launching {} blocks of {} threads for {} collectives on {}", blocks, threads, calls.count,
         describe_device(current_device()));
 }
 

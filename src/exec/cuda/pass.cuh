@@ -25,7 +25,10 @@ struct Pass {
   uint32_t apart;
   uint32_t place;        // index of the first source's KernelPlace
   uint64_t fingerprint;  // that messages must have
+  uint64_t in_message;   // bytes of the step's message before its next piece; of warp 0
   uint32_t wipes;        // 1: a slot's lines are wiped before the step
+  uint32_t call;         // of the launch, under way
+  uint32_t stopped;      // 1: the kernel is to end; of warp 0, and of all threads between calls
   uint32_t told;         // 1: the host has been told of a message of another call
 };
 
