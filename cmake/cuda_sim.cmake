@@ -64,8 +64,16 @@ function(cuda_sim_test name)
 
   set(limits TIMEOUT 300 LABELS cuda_sim)
   if("plain" IN_LIST arg_VARIANTS)
-    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}."
-                         PROPERTIES ${limits} ENVIRONMENT "${arg_ENVIRONMENT};LD_LIBRARY_PATH=${CUDA_SIM_FOLDER}/plain")
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${name}." TEST_LIST ${name}_PLAIN
+                         PROPERTIES ${limits})
+    # Of a list given as PROPERTIES only the first variable would be set.
+    set(environment_file ${CMAKE_CURRENT_BINARY_DIR}/${name}_environment.cmake)
+    file(WRITE ${environment_file}
+         "if(${name}_PLAIN)\n"
+         "  set_tests_properties(\${${name}_PLAIN} PROPERTIES ENVIRONMENT\n"
+         "    [==[${arg_ENVIRONMENT};LD_LIBRARY_PATH=${CUDA_SIM_FOLDER}/plain]==])\n"
+         "endif()\n")
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${environment_file})
   endif()
   if("checked" IN_LIST arg_VARIANTS)
     add_test(NAME ${name}_checked COMMAND ${whole})
